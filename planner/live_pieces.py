@@ -12,6 +12,9 @@ less (Mathieu and others, "Bigtable Merge Compaction", 2014).
 A publish moves the watermark into a piece, mostly a large one. Those it was merged from still lie there: all but the ones
 that the watermark cuts take its place (``parts_of``), so that a load writes a few seconds' records again, and not minutes'.
 They take its level, too: merged with the newest pieces, all between the two would be written again.
+
+A cut that a reader names may end anywhere. What no piece below its end has is written in blocks whose bounds are the same for
+every cut (``tile_named``): another cut shares all of them but the last of each partition.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from planner.offsets import OffsetRange, OffsetVector, check_one_per_partition
 
@@ -31,6 +35,10 @@ _LEAST = 4
 #: A piece with fewer rows is of level 0, with twelve times as many of level 1, and so on.
 _LEVEL_ROWS = 60_000
 _LEVEL_GROWTH = 12
+#: Offsets of a block: its bounds are multiples of that. The least that leave few holes are taken.
+_BLOCKS = (1 << 12, 1 << 15, 1 << 18, 1 << 21)
+#: Of a cut that a reader names: each file is there for many cuts.
+_MOST_NAMED = 2 * MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,7 @@ class LivePiece:
     """One file. ``path`` is None where the ranges hold no row: transactions and compaction leave holes.
 
     ``ranges``: one a partition, sorted. ``epochs``: the leaders' epochs under which they were read, where they are known.
+    ``size``: bytes of the file.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -55,6 +64,7 @@ class LivePiece:
     path: str | None
     rows: int
     level: int = 0
+    size: int = 0
 
     def __post_init__(self) -> None:
         check_one_per_partition(self.ranges)
@@ -105,26 +115,27 @@ def tile(
     """
     check_one_per_partition(needed)
     needed_of = {span.partition: span for span in needed if len(span)}
-    chosen: list[LivePiece] = []
-    others: list[LivePiece] = []
-    spans_of: defaultdict[int, list[OffsetRange]] = defaultdict(list)
-    # Larger ones first: they stand for the small ones they were merged from.
-    for piece in sorted(pieces, key=lambda piece: (-piece.level, -piece.rows)):
-        if _fits(piece, needed_of, epochs) and not any(
-            _overlap(span, other) for span in piece.ranges for other in spans_of[span.partition]
-        ):
-            chosen.append(piece)
-            for span in piece.ranges:
-                spans_of[span.partition].append(span)
-        else:
-            others.append(piece)
-    holes = _holes(needed_of, spans_of, others)
+    chosen, others = _choose(needed_of, epochs, pieces)
+    holes = _holes(needed_of, _gaps(needed_of, chosen), others)
     many = len(holes) == 1 and len(chosen) >= MOST
     merge = merge_of(chosen, holes[0].ranges) if many else None
     if merge is None:
         return Tiling(tuple(chosen), tuple(holes), _meeting(holes, others))
     left = [piece for piece in chosen if piece not in merge.pieces]
     return Tiling(tuple(left), (merge.hole,))
+
+
+def tile_named(needed: Sequence[OffsetRange], pieces: Iterable[LivePiece]) -> Tiling:
+    """Choose among ``pieces`` for a cut that a reader names; the holes are such that other cuts may share their files.
+
+    Any leader's piece may do, as for ``tile`` without epochs. Pieces and holes are ``_MOST_NAMED`` each, about.
+    """
+    check_one_per_partition(needed)
+    needed_of = {span.partition: span for span in needed if len(span)}
+    chosen, _ = _choose(needed_of, None, pieces)
+    chosen = sorted(chosen, key=lambda piece: piece.rows, reverse=True)[:_MOST_NAMED]
+    gaps = [gap for parts in _gaps(needed_of, chosen).values() for gap in parts]
+    return Tiling(tuple(chosen), tuple(_blocks(gaps)))
 
 
 def parts_of(cut: Sequence[LivePiece], older: Iterable[LivePiece]) -> list[LivePiece]:
@@ -147,6 +158,27 @@ def merge_of(pieces: Sequence[LivePiece], newest: Sequence[OffsetRange] = ()) ->
         if len(merging) >= _LEAST and ranges is not None:
             return Merge(merging, Hole(ranges, level + 1))
     return None
+
+
+def _choose(
+    needed_of: Mapping[int, OffsetRange],
+    epochs: OffsetVector | None,
+    pieces: Iterable[LivePiece],
+) -> tuple[list[LivePiece], list[LivePiece]]:
+    """Return pieces that fit and do not overlap, and the others. Larger ones first: they stand for those they were merged from."""
+    chosen: list[LivePiece] = []
+    others: list[LivePiece] = []
+    spans_of: defaultdict[int, list[OffsetRange]] = defaultdict(list)
+    for piece in sorted(pieces, key=lambda piece: (-piece.level, -piece.rows)):
+        if _fits(piece, needed_of, epochs) and not any(
+            _overlap(span, other) for span in piece.ranges for other in spans_of[span.partition]
+        ):
+            chosen.append(piece)
+            for span in piece.ranges:
+                spans_of[span.partition].append(span)
+        else:
+            others.append(piece)
+    return chosen, others
 
 
 def _fits(
@@ -188,31 +220,93 @@ def _level(pieces: Iterable[LivePiece]) -> int:
     return max((piece.level for piece in pieces), default=0)
 
 
+def _gaps(
+    needed_of: Mapping[int, OffsetRange], pieces: Iterable[LivePiece]
+) -> dict[int, list[OffsetRange]]:
+    """Return what ``pieces`` leave of each partition, in order. The last one may reach its end."""
+    spans_of: defaultdict[int, list[OffsetRange]] = defaultdict(list)
+    for piece in pieces:
+        for span in piece.ranges:
+            spans_of[span.partition].append(span)
+    gaps: dict[int, list[OffsetRange]] = {}
+    for partition, span in sorted(needed_of.items()):
+        at, own = span.start, gaps.setdefault(partition, [])
+        for next_span in sorted(spans_of[partition]):
+            if next_span.start > at:
+                own.append(OffsetRange(partition, at, next_span.start))
+            at = next_span.stop
+        if at < span.stop:
+            own.append(OffsetRange(partition, at, span.stop))
+    return gaps
+
+
 def _holes(
     needed_of: Mapping[int, OffsetRange],
-    spans_of: Mapping[int, Sequence[OffsetRange]],
+    gaps: Mapping[int, Sequence[OffsetRange]],
     others: Sequence[LivePiece],
 ) -> list[Hole]:
     """The first gap of every partition together, then the second: a piece has one range a partition. The newest are apart.
 
     What is between pieces has the level of those of ``others`` that held it.
     """
-    rounds: list[list[OffsetRange]] = []
-    newest: list[OffsetRange] = []
-    for partition, span in sorted(needed_of.items()):
-        at, number = span.start, 0
-        for next_span in sorted(spans_of.get(partition, ())):
-            if next_span.start > at:
-                if number == len(rounds):
-                    rounds.append([])
-                rounds[number].append(OffsetRange(partition, at, next_span.start))
-                number += 1
-            at = next_span.stop
-        if at < span.stop:
-            newest.append(OffsetRange(partition, at, span.stop))
-    holes = [Hole(tuple(ranges)) for ranges in rounds]
-    holes = [Hole(hole.ranges, _level(_meeting([hole], others))) for hole in holes]
-    return [*holes, Hole(tuple(newest))] if newest else holes
+    newest = tuple(
+        own[-1]
+        for partition, own in gaps.items()
+        if own and own[-1].stop == needed_of[partition].stop
+    )
+    between = _rounds(gap for own in gaps.values() for gap in own if gap not in newest)
+    holes = [Hole(ranges, _level(_meeting([Hole(ranges)], others))) for ranges in between]
+    return [*holes, Hole(newest)] if newest else holes
+
+
+def _rounds(spans: Iterable[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+    """Put the first of every partition together, then the second."""
+    of_partition: defaultdict[int, list[OffsetRange]] = defaultdict(list)
+    for span in spans:
+        of_partition[span.partition].append(span)
+    rounds = zip_longest(*of_partition.values())
+    return [tuple(span for span in one if span is not None) for one in rounds]
+
+
+def _blocks(gaps: Sequence[OffsetRange]) -> list[Hole]:
+    """Split gaps at the bounds of blocks, the least that leave few holes. Blocks of one partition are apart, if they are few.
+
+    What is left before the first block of a gap goes together, and what is left behind the last one.
+    """
+    for least in _BLOCKS:
+        before, whole, behind = _split(gaps, least)
+        blocks = _rounds(whole)
+        if len(blocks) <= _MOST_NAMED:
+            break
+    # Powers of two: cuts of about as many blocks put the same partitions together.
+    apart = 1 << (_MOST_NAMED // max(len(blocks), 1)).bit_length() - 1
+    grouped = [
+        ranges[at : at + width]
+        for ranges in blocks
+        for width in (-(-len(ranges) // max(apart, 1)),)
+        for at in range(0, len(ranges), width)
+    ]
+    return [Hole(ranges) for ranges in (*_rounds(before), *grouped, *_rounds(behind))]
+
+
+def _split(
+    gaps: Iterable[OffsetRange], least: int
+) -> tuple[list[OffsetRange], list[OffsetRange], list[OffsetRange]]:
+    """Split gaps into what is before the largest blocks that lie in them, none smaller than ``least``, those, and the rest."""
+    sizes = [size for size in reversed(_BLOCKS) if size >= least]
+    before: list[OffsetRange] = []
+    whole: list[OffsetRange] = []
+    behind: list[OffsetRange] = []
+    for gap in gaps:
+        at = gap.start
+        while at < gap.stop:
+            size = next((n for n in sizes if at % n == 0 and at + n <= gap.stop), None)
+            bound = at - at % least + least
+            stop = min(bound, gap.stop) if size is None else at + size
+            span = OffsetRange(gap.partition, at, stop)
+            (whole if size is not None else before if stop == bound else behind).append(span)
+            at = stop
+    return before, whole, behind
 
 
 def _joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...] | None:

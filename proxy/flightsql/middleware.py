@@ -18,8 +18,8 @@ from proxy.access.authentication.callers import (
     ByCertificate,
     Caller,
     Unauthenticated,
-    claimed,
     identify,
+    login_of,
 )
 from proxy.access.shares import Shares
 from proxy.deadline import Deadline
@@ -214,6 +214,11 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         self.rate.spend(session.user, limits.max_calls_per_s)
         return session
 
+    def remembers(self, user: str, password: str) -> bool:
+        """Whether a password needs no check that takes long: it was right before, or there are no passwords."""
+        access = self.policy.access
+        return access.verify is None or access.remembers(user, password)
+
     def log_in(self, user: str, password: str) -> str:
         """Start a session as a Handshake does; return its token.
 
@@ -259,9 +264,9 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
 
     def _proved(self, authorization: str | None) -> ClientSession | ByCertificate | Caller:
         access = self.policy.access
-        user = claimed(authorization)
+        login = login_of(authorization)
         # Without a password there is nothing to check that would take time.
-        with contextlib.nullcontext() if user is None else self._logins.one(user):
+        with contextlib.nullcontext() if login is None else self._logins.one(login[0]):
             proof = identify(authorization, access)
         if not isinstance(proof, Bearer):
             return proof

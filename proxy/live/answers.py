@@ -14,9 +14,8 @@ from cachetools import FIFOCache
 from planner.errors import Overloaded
 from planner.live_pieces import MOST, LivePiece
 from proxy.deadline import Deadline
+from proxy.live.room import Room, Rooms
 
-#: One a second for the default of an hour, and as many again.
-_MAX_ANSWERS = 10_000
 #: Contracts of freshness whose pieces later answers may use: contracts that accept older answers have other ranges.
 _MAX_CONTRACTS = 8
 _LOOK_S = 0.05
@@ -49,11 +48,16 @@ def etag_of(location: str, raw: bytes) -> str:
 
 @dataclass(eq=False)
 class TableAnswers:
-    """Answers and pieces of one table, all in one folder. One load at a time writes; others share one that began after they asked."""
+    """Answers and pieces of one table, all in one folder.
+
+    One load at a time writes; others share one that began after they asked. Loads of named cuts have turns of their own.
+    """
 
     clock: Callable[[], float]
+    rooms: Rooms
     replica: str = ""
     _turn: threading.Lock = field(default_factory=threading.Lock)
+    _named_turn: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _answers: OrderedDict[str, Answer] = field(default_factory=OrderedDict)
     #: Of the newest tail's generation: the pieces that later answers may use, by contract.
@@ -63,19 +67,22 @@ class TableAnswers:
     )
     #: Of that generation all pieces that are there, by file: also those that a larger one stands for.
     _there: dict[str, LivePiece] = field(default_factory=dict)
+    #: Pieces that named cuts left, by file, of any tail. Only named cuts use them.
+    _of_named: dict[str, tuple[tuple[object, ...], LivePiece]] = field(default_factory=dict)
     #: Every file there is, and when an answer that names it was answered last.
     _pieces: dict[str, float] = field(default_factory=dict)
     #: The newest live answer, and when its measuring began.
     _newest: tuple[float, Answer] | None = None
 
     @contextmanager
-    def turn(self, deadline: Deadline) -> Iterator[None]:
-        """Wait until no other load of the table writes.
+    def turn(self, deadline: Deadline, *, is_named: bool = False) -> Iterator[None]:
+        """Wait until no other load of the table writes; of a named cut, no other one of those.
 
         Raises:
             Overloaded: it did not come by the deadline.
         """
-        while not self._turn.acquire(timeout=min(_LOOK_S, max(deadline.left_s, 0.0))):
+        turn = self._named_turn if is_named else self._turn
+        while not turn.acquire(timeout=min(_LOOK_S, max(deadline.left_s, 0.0))):
             deadline.cancellation.check()
             if deadline.is_over:
                 raise Overloaded(
@@ -84,7 +91,7 @@ class TableAnswers:
         try:
             yield
         finally:
-            self._turn.release()
+            turn.release()
 
     def since(self, arrival_s: float) -> Answer | None:
         """Return the newest answer if all that it is made of was asked for after ``arrival_s``."""
@@ -118,27 +125,14 @@ class TableAnswers:
         self._note(answer.pieces)
         self._answers.move_to_end(answer.cut)
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
-    def check_room(self) -> None:
-        """Make sure that one more answer may be kept, before it is written.
-
-        Raises:
-            Overloaded: there are too many that are still good.
-        """
-        with self._lock:
-            if len(self._answers) >= _MAX_ANSWERS:
-                raise Overloaded(
-                    f"{_MAX_ANSWERS:,} answers of this table are still good; load it less often, or lower "
-                    f"iceberg_rest.live_ttl_s."
-                )
-
-    def keep(self, answer: Answer) -> Answer | None:
-        """Keep an answer; None where files that it names were removed meanwhile."""
+    def keep(self, answer: Answer, room: Room, user: str | None, size: int) -> Answer | None:
+        """Keep an answer, whose own files have ``size`` bytes; None where files that it names are gone."""
         with self._lock:
             if not self._are_there(answer.pieces):
                 return None
+            room.add_answer(answer, user)
+            if answer.paths:
+                room.add_file(answer.location, user, size)
             before = self._answers.pop(answer.cut, None)
             if before is not None:  # its files stay as long as it is good for
                 self._answers[f"{answer.cut} {before.etag}"] = before
@@ -162,7 +156,7 @@ class TableAnswers:
             return any(len(pieces) >= MOST for pieces in self._usable.values())
 
     def others(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
-        """Return all pieces of a tail that are there yet. They may go at any time until somebody claims them."""
+        """Return all pieces of a tail that are there yet. They may go at any time until they are claimed."""
         with self._lock:
             return tuple(self._there.values()) if key == self._key else ()
 
@@ -205,10 +199,31 @@ class TableAnswers:
             if key == self._key and contract in self._usable:
                 self._usable[contract] = (*self._usable[contract], piece)
 
-    def note(self, written: Iterable[LivePiece]) -> None:
-        """Note files that were written, whatever comes of them."""
+    def note(self, written: Iterable[LivePiece], room: Room, user: str | None) -> None:
+        """Note files that were written for a user, whatever comes of them."""
+        written = tuple(written)
         with self._lock:
             self._note(written)
+            for piece in written:
+                if piece.path is not None:
+                    room.add_file(piece.path, user, piece.size)
+
+    def for_named(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
+        """Return all pieces of a tail that a named cut may use. They may go at any time until they are claimed."""
+        with self._lock:
+            own = tuple(piece for tail, piece in self._of_named.values() if tail == key)
+            if key != self._key:
+                return own
+            usable = (piece for pieces in self._usable.values() for piece in pieces)
+            there = {piece.path: piece for piece in (*self._there.values(), *usable)}
+            return (*own, *(piece for path, piece in there.items() if path is not None))
+
+    def leave(self, key: tuple[object, ...], pieces: Iterable[LivePiece]) -> None:
+        """Leave pieces that were written for a named cut to other named cuts."""
+        with self._lock:
+            for piece in pieces:
+                if piece.path is not None and piece.path in self._pieces:
+                    self._of_named[piece.path] = key, piece
 
     def _note(self, pieces: Iterable[LivePiece]) -> None:
         now = self.clock()
@@ -231,9 +246,19 @@ class TableAnswers:
             for path in unused:
                 del self._pieces[path]
                 self._there.pop(path, None)
+                self._of_named.pop(path, None)
             for contract, pieces in list(self._usable.items()):
                 if not unused.isdisjoint(piece.path for piece in pieces):
                     self._usable[contract] = tuple(
                         piece for piece in pieces if piece.path not in unused
                     )
+            self.rooms.forget(
+                old, (*unused, *(answer.location for answer in old if answer.paths))
+            )
         return (*unused, *(path for answer in old for path in answer.paths))
+
+    def forget(self) -> None:
+        """Take no more room: the folder is not ours any more."""
+        with self._lock:
+            own = [answer.location for answer in self._answers.values() if answer.paths]
+            self.rooms.forget(self._answers.values(), (*self._pieces, *own))

@@ -102,7 +102,12 @@ class Merging:
             return  # tiering took some of them over, or they are merged already
         deadline = Deadline(_LONGEST_S, self._cancellation)
         (piece,) = self._writer.write(
-            task.pin, task.cut, [task.merge.hole], deadline, None, answers.note
+            task.pin,
+            task.cut,
+            [task.merge.hole],
+            deadline,
+            None,
+            lambda written: answers.note(written, answers.rooms.live, None),
         )
         # In the table's turn: a load under way would replace what is noted meanwhile.
         with answers.turn(deadline):

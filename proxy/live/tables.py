@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,11 +21,18 @@ from planner.errors import (
     CutExpired,
     FederationError,
     InternalError,
-    Overloaded,
     StalePlan,
     UnknownTable,
 )
-from planner.live_pieces import LivePiece, check_tiled, merge_of, parts_of, tile
+from planner.live_pieces import (
+    LivePiece,
+    Tiling,
+    check_tiled,
+    merge_of,
+    parts_of,
+    tile,
+    tile_named,
+)
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.time_travel import format_cut
@@ -35,6 +42,7 @@ from proxy.engine.engine import Engine
 from proxy.live.answers import Answer, TableAnswers, etag_of
 from proxy.live.merging import MergeTask, Merging
 from proxy.live.pieces import PieceWriter
+from proxy.live.room import MAX_LIVE_BYTES, Rooms
 from proxy.live.texts import Texts
 from proxy.query.cut import FreshnessContract, SnapshotCutter
 from proxy.session import Session
@@ -50,8 +58,6 @@ _log = logging.getLogger(__name__)
 _TEND_SHARE = 8
 _LONGEST_TEND_S = 30.0
 _STOP_S = 5.0
-#: Answers of all tables that are still good: each takes one or two kilobytes.
-_MAX_ANSWERS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +82,13 @@ class LiveTables:
         grants: AccessPolicy,
         files: LiveFiles,
         ttl_s: float,
+        max_bytes: int = MAX_LIVE_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``ttl_s``: how long an answer, and the files it names, are good for after it was answered last."""
+        """``ttl_s``: how long an answer, and the files it names, are good for after it was answered last.
+
+        ``max_bytes``: of all files that are good.
+        """
         self._pins = pins
         self._cutter = cutter
         self._grants = grants
@@ -88,6 +98,7 @@ class LiveTables:
         self._lock = threading.Lock()
         #: By table, and the folder that its files lie in.
         self._tables: dict[tuple[TableName, str], TableAnswers] = {}
+        self._rooms = Rooms(max_bytes)
         self._texts = Texts()
         self._writer = PieceWriter(tails, engine, files)
         self._merging = Merging(self._writer, files)
@@ -167,10 +178,14 @@ class LiveTables:
     ) -> LoadedTable | None:
         """Answer a load; None where files that the answer names are gone."""
         answers = self._answers_of(table)
-        if answers.is_full:
+        is_named = contract.past is not None
+        if not is_named and answers.is_full:
             # What is being merged would be merged again, by this load.
             self._merging.wait(answers, deadline, _MERGE_WAIT_S)
-        with answers.turn(deadline), self._grants.redacting_errors(session, [table]):
+        with (
+            answers.turn(deadline, is_named=is_named),
+            self._grants.redacting_errors(session, [table]),
+        ):
             is_plain = contract == FreshnessContract()
             loaded = None
             if is_plain and (answer := answers.since(arrival_s)) is not None:
@@ -225,7 +240,8 @@ class LiveTables:
             loaded = self._again(table, answer)
             if loaded is not None:
                 return answer, loaded
-        self._check_room(answers)
+        room = self._rooms.live if contract.past is None else self._rooms.named
+        room.check(session.user)
         if not cut.is_cold_whole:
             raise CutExpired(
                 f"{table}: the snapshot of this cut is not retained, and a newer one holds records from after the cut, "
@@ -240,22 +256,17 @@ class LiveTables:
             pieces = self._pieces(answers, session, pin, cut, contract, deadline)
             written = self._files.write_table(pin, pieces, text)
         etag = etag_of(written.location, written.raw)
-        new = answers.keep(Answer(text, written.location, etag, written.paths, pieces, 0.0))
+        new = answers.keep(
+            Answer(text, written.location, etag, written.paths, pieces, 0.0),
+            room,
+            session.user,
+            written.size,
+        )
         if new is None:
             self._files.remove(table.catalog, written.paths)
             return None
         self._texts.put(etag, written.raw)
         return new, LoadedTable(written.location, written.raw, etag)
-
-    def _check_room(self, answers: TableAnswers) -> None:
-        answers.check_room()
-        with self._lock:
-            total = sum(map(len, self._tables.values()))
-        if total >= _MAX_ANSWERS:
-            raise Overloaded(
-                f"{_MAX_ANSWERS:,} answers of all tables are still good; load them less often, or lower "
-                f"iceberg_rest.live_ttl_s."
-            )
 
     def _pieces(
         self,
@@ -270,15 +281,22 @@ class LiveTables:
         if cut.binding is None or cut.hot is None:
             return ()
         key, hot = key_of(cut, cut.binding, cut.hot), cut.hot
-        usable, epochs = answers.usable(key), _epochs(hot, contract)
-        tiling = tile(hot.ranges, epochs, usable)
-        if tiling.cut and epochs is not None:  # else it may have been read under any leader
-            parts = parts_of(tiling.cut, answers.others(key))
-            finer = tile(hot.ranges, epochs, (*tiling.pieces, *parts))
-            if answers.claim(finer.pieces):
-                tiling = finer
+        is_named = contract.past is not None
+        room = self._rooms.named if is_named else self._rooms.live
+        tiling = (_tiled_named if is_named else _tiled)(answers, key, hot)
+
+        def note(pieces: Sequence[LivePiece]) -> None:
+            answers.note(pieces, room, session.user)
+            if is_named:
+                answers.leave(key, pieces)
+
         written = self._writer.write(
-            pin, cut, tiling.holes, deadline, session.user, answers.note
+            pin,
+            cut,
+            tiling.holes,
+            deadline,
+            session.user,
+            note,
         )
         pieces = (*tiling.pieces, *written)
         try:
@@ -286,7 +304,7 @@ class LiveTables:
         except AssertionError as error:
             _log.critical("%s: %s", cut.table, error)
             raise InternalError(f"{cut.table}: its live files do not fit its cut.") from error
-        if contract.past is None and contract.freshness.side is None:
+        if not is_named and contract.freshness.side is None:
             answers.use(key, str(contract), pieces)
             if (merge := merge_of(pieces)) is not None:
                 self._merging.begin(MergeTask(answers, pin, cut, key, str(contract), merge))
@@ -297,7 +315,8 @@ class LiveTables:
         with self._lock:
             answers = self._tables.get((table, replica))
             if answers is None:
-                answers = self._tables[table, replica] = TableAnswers(self.clock, replica)
+                answers = TableAnswers(self.clock, self._rooms, replica)
+                self._tables[table, replica] = answers
         return answers
 
     def tend(self) -> None:
@@ -310,6 +329,7 @@ class LiveTables:
             if replica != self._files.replica(table.catalog):
                 with self._lock:
                     del self._tables[table, replica]
+                answers.forget()
                 continue
             expired = answers.expired(before_s)
             if expired:
@@ -331,6 +351,25 @@ def _gone(table: TableName) -> ColdStoreUnavailable:
         f"{table}: its live files are removed while they are written; try again.",
         table=str(table),
     )
+
+
+def _tiled(answers: TableAnswers, key: tuple[object, ...], hot: HotSlice) -> Tiling:
+    """Choose among the pieces that are there; they stay for now."""
+    tiling = tile(hot.ranges, hot.epochs, answers.usable(key))
+    if tiling.cut:
+        parts = parts_of(tiling.cut, answers.others(key))
+        finer = tile(hot.ranges, hot.epochs, (*tiling.pieces, *parts))
+        if answers.claim(finer.pieces):
+            return finer
+    return tiling
+
+
+def _tiled_named(answers: TableAnswers, key: tuple[object, ...], hot: HotSlice) -> Tiling:
+    """The same for a cut that a reader names: also among those that other named cuts left."""
+    tiling = tile_named(hot.ranges, answers.for_named(key))
+    if answers.claim(tiling.pieces):
+        return tiling
+    return tile_named(hot.ranges, answers.usable(key))
 
 
 def _still_holds(answer: Answer, cut: TableCut, contract: FreshnessContract) -> bool:

@@ -1,6 +1,6 @@
 """A small HTTP port for operators: is it alive, should it get traffic, what does it count.
 
-``/healthz``: 200 while the engine answers; else an orchestrator should replace the process.
+``/healthz``: 200 while the engine answers; else an orchestrator should replace the process. It waits for no lock.
 ``/readyz``: 200 while new statements are welcome; 503 before that (``[tail] ready_when_read``), from the start of a
 shutdown on, and while unhealthy.
 ``/metrics``: Prometheus' text format.
@@ -42,7 +42,8 @@ class OpsServer:
         state: Callable[[], Mapping[str, object]],
         is_warm: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``state`` says in plain values what is degraded: the body of ``/readyz``, which waits for ``is_warm`` too.
+        """``healthy`` must not wait. ``state`` says in plain values what is degraded: the body of ``/readyz``, which waits for
+        ``is_warm`` too.
 
         Raises:
             BadConfig: the address cannot be listened on.
@@ -73,9 +74,14 @@ class OpsServer:
         if method not in ("GET", "HEAD"):
             status, kind, body = HTTPStatus.NOT_IMPLEMENTED, _PLAIN, b"not implemented\n"
         else:
+            path = scope["path"]
             accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-            # On a thread: the engine is asked whether it answers, and tails are counted under their locks.
-            status, kind, body = await asyncio.to_thread(self._page, scope["path"], accept)
+            if path == "/healthz":
+                # Not on a thread: all that there are may wait for a lock, on behalf of other pages.
+                status, kind, body = self._page(path, accept)
+            else:
+                # Tails are counted under their locks.
+                status, kind, body = await asyncio.to_thread(self._page, path, accept)
         headers = {
             "content-type": kind,
             "content-length": str(len(body)),

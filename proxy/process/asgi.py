@@ -1,7 +1,7 @@
 """Serves an ASGI application over HTTP from a thread of its own, within limits. Loaded where a port is configured.
 
 What a client may hold is bounded: connections, bytes of a request's head, the time until a request is whole, and the time
-until its answer is read.
+until its answer is read. Connections that wait for their client make room for new ones.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import h11
@@ -21,6 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from planner.errors import BadConfig
+from proxy.process.connections import Connections, Listener
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -34,7 +36,7 @@ REQUEST_TIMEOUT_S = 10.0
 MIN_BYTES_PER_S = 64 * 1024
 #: Of a request's head: a cut in the address has 8 KiB at most, headers as much again.
 MAX_HEAD_BYTES = 64 * 1024
-#: Connections and requests at the same time; one more is answered 503.
+#: At the same time. One more has the one closed that has waited longest for its client; where all are at work, it is answered 503.
 MAX_CONNECTIONS = 1_200
 _BACKLOG = 1_024
 _STOP_S = 5
@@ -55,12 +57,17 @@ class _Impatient(H11Protocol):
     _waiting: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
 
+    def __init__(self, connections: Connections, **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._connections = connections
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._count()
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop_waiting()
         elif self._waiting is None:
@@ -68,6 +75,7 @@ class _Impatient(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._count()
         self._end_if_closing()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -78,10 +86,12 @@ class _Impatient(H11Protocol):
         super().pause_writing()
         size = self.transport.get_write_buffer_size()
         self._end_after(REQUEST_TIMEOUT_S + size / MIN_BYTES_PER_S)
+        self._count()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_writing()
+        self._count()
         self._end_if_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -94,10 +104,23 @@ class _Impatient(H11Protocol):
 
     def _leave(self) -> None:
         self._waiting = None
-        is_answering = self.cycle is not None and not self.cycle.response_complete
-        if not is_answering or self.conn.their_state is h11.SEND_BODY:
+        if not self._is_at_work:
             self.transport.close()
             self._end_if_closing()
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether a request is whole, and not answered yet."""
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        return is_answering and self.conn.their_state is not h11.SEND_BODY
+
+    def _count(self) -> None:
+        """Say whether the connection waits for its client. One that reads a large answer does not."""
+        number = self.transport.get_extra_info("socket").fileno()
+        if self._is_at_work or self.flow.write_paused:
+            self._connections.works(number)
+        else:
+            self._connections.waits(number)
 
     def _end_if_closing(self) -> None:
         """A connection that is closed stays until its last answer is read."""
@@ -137,9 +160,10 @@ class HttpServer:
         Raises:
             BadConfig: the address cannot be listened on, or the certificate is not usable.
         """
+        connections = Connections(MAX_CONNECTIONS)
         config = uvicorn.Config(
             application,
-            http=_Impatient,
+            http=partial(_Impatient, connections),  # type: ignore[arg-type]  # all that it does with a class is to call it
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -151,7 +175,8 @@ class HttpServer:
             proxy_headers=False,
             timeout_keep_alive=math.ceil(REQUEST_TIMEOUT_S),
             timeout_graceful_shutdown=_STOP_S,
-            limit_concurrency=MAX_CONNECTIONS,
+            # One that is counted already is over it.
+            limit_concurrency=MAX_CONNECTIONS + 1,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             **_secured(tls),
         )
@@ -162,7 +187,7 @@ class HttpServer:
                 "access.tls_certificate, tls_key or tls_client_ca cannot be used for HTTP: a file is missing or is not "
                 "valid."
             ) from error
-        self._socket = _listening(host, port, setting)
+        self._socket = Listener(_listening(host, port, setting), connections)
         self.port: int = self._socket.getsockname()[1]
         self._tls_context = config.ssl
         self._server = uvicorn.Server(config)

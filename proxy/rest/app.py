@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 from urllib.parse import parse_qs, unquote, unquote_plus
 
@@ -20,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from planner.client_answers import client_of
 from planner.errors import BadParameter, Cancelled, NotAllowed, Overloaded
 from planner.names import TableName
-from proxy.access.authentication.callers import Unauthenticated
+from proxy.access.authentication.callers import Unauthenticated, login_of
 from proxy.deadline import Deadline
 from proxy.flightsql.middleware import CallGate
 from proxy.flightsql.options import OF_ONE_CALL, with_settings
@@ -34,6 +35,7 @@ from proxy.rest.errors import (
     UnknownView,
     answer_of,
 )
+from proxy.rest.logins import Logins
 from proxy.rest.places import LoadPlaces
 from proxy.rest.warehouses import Warehouse
 from proxy.session import Session
@@ -49,7 +51,6 @@ _MAX_BODY_BYTES = 1 << 20
 #: A form with a name and a password, from anybody.
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FIELDS = 100
-_TOKENS = ["oauth", "tokens"]
 #: Of a load, whatever the user's statements may take: engines give up after a minute.
 _LONGEST_LOAD_S = 60.0
 _READING = ("GET", "HEAD")
@@ -78,10 +79,12 @@ class RestApplication:
         self._gate = gate
         self._journals = journals
         self._loads = LoadPlaces(_LOADS_AT_WORK, _MAX_LOADS)
+        self._logins = Logins()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iceberg-rest")
 
     def close(self) -> None:
         """End the threads, without waiting for work that nobody waits for."""
+        self._logins.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +98,7 @@ class RestApplication:
             status, document = answer_of(error, record)
             await JSONResponse(document, status)(scope, receive, send)
             return
-        answer = await self._on_thread(lambda: self._answer(request, body, record), record)
+        answer = await self._entered(request, body, record)
         if isinstance(answer, _Load):
             answer = await self._loaded(answer, record, receive)
         if request.method == "HEAD":
@@ -103,14 +106,40 @@ class RestApplication:
         answer.headers["cache-control"] = "no-store"
         await answer(scope, receive, send)
 
+    async def _entered(
+        self, request: Request, body: bytes, record: CallRecord
+    ) -> Response | _Load:
+        """Answer a request; where a password has to be checked first, on a thread for logins."""
+        if _is_login(request):
+            form = _login_form(request, body, record)
+            if isinstance(form, Response):
+                return await self._on_thread(self._threads, lambda: form, record)
+            return await self._checked(form, partial(self._token, *form), record)
+        work = partial(self._answer, request, record)
+        login = login_of(request.headers.get("authorization"))
+        if login is None or self._gate.remembers(*login):
+            return await self._on_thread(self._threads, work, record)
+        return await self._checked(login, work, record)
+
+    async def _checked(
+        self, login: tuple[str, str], work: Callable[[], _Answer], record: CallRecord
+    ) -> _Answer | Response:
+        is_proved = self._gate.remembers(*login)
+        try:
+            with self._logins.one(login[0], is_proved=is_proved) as threads:
+                return await self._on_thread(threads, work, record)
+        except Overloaded as error:
+            refusal = _failure(error, record)
+            return await self._on_thread(self._threads, lambda: refusal, record)
+
     async def _loaded(self, load: _Load, record: CallRecord, receive: Receive) -> Response:
         leaving = asyncio.create_task(self._until_gone(load, receive))
         try:
             async with self._loads.one(load.user, load.deadline):
-                return await self._on_thread(load.work, record)
+                return await self._on_thread(self._threads, load.work, record)
         except (Overloaded, Cancelled) as error:
             refusal = _failure(error, record)
-            return await self._on_thread(lambda: refusal, record)
+            return await self._on_thread(self._threads, lambda: refusal, record)
         finally:
             leaving.cancel()
 
@@ -122,9 +151,9 @@ class RestApplication:
         self._loads.wake()
 
     async def _on_thread(
-        self, work: Callable[[], _Answer], record: CallRecord
+        self, threads: ThreadPoolExecutor, work: Callable[[], _Answer], record: CallRecord
     ) -> _Answer | Response:
-        """Do ``work`` on a thread; an answer, errors too, is written to the journals there."""
+        """Do ``work`` on one of ``threads``; an answer, errors too, is written to the journals there."""
 
         def answered() -> _Answer | Response:
             answer: _Answer | Response
@@ -137,17 +166,15 @@ class RestApplication:
                     journal(record)
             return answer
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, answered)
+        return await asyncio.get_running_loop().run_in_executor(threads, answered)
 
-    def _answer(self, request: Request, body: bytes, record: CallRecord) -> Response | _Load:
+    def _answer(self, request: Request, record: CallRecord) -> Response | _Load:
         parts = [unquote(part) for part in _path(request).split("/")]
         if len(parts) < 3 or parts[:2] != ["", "v1"]:
             raise UnknownEndpoint(
                 "there is nothing at this address; an Iceberg REST catalog begins at /v1."
             )
         rest = parts[2:]
-        if rest == _TOKENS:
-            return self._token(request, body)
         session = self._gate.admitted(request.headers.get("authorization"))
         peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         record.entered(session, peer)
@@ -249,25 +276,8 @@ class RestApplication:
 
         return _Load(session.user, deadline, work)
 
-    def _token(self, request: Request, body: bytes) -> Response:
-        """OAuth2's client credentials: the client is a user. What it gets is a session's token, as over Flight."""
-        if request.method != "POST":
-            raise UnknownEndpoint("tokens are asked for by POST.")
-        text = body.decode("utf-8", "replace")
-        try:
-            fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
-        except ValueError:
-            return _refused("invalid_request", f"a form may have {_MAX_FIELDS} fields.", 400)
-        form = {name: values[-1] for name, values in fields.items()}
-        if form.get("grant_type") != "client_credentials":
-            return _refused(
-                "unsupported_grant_type", "the grant type is client_credentials.", 400
-            )
-        user, password = form.get("client_id"), form.get("client_secret")
-        if user is None or password is None:
-            user, password = _basic(request.headers.get("authorization"))
-        if not user or password is None:
-            return _refused("invalid_request", "client_id and client_secret are needed.", 400)
+    def _token(self, user: str, password: str) -> Response:
+        """Return a session's token, as over Flight."""
         try:
             token = self._gate.log_in(user, password)
         except Unauthenticated as error:
@@ -279,6 +289,28 @@ class RestApplication:
                 "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
             }
         )
+
+
+def _login_form(
+    request: Request, body: bytes, record: CallRecord
+) -> tuple[str, str] | Response:
+    """Read user and password of OAuth2's client credentials: the client is a user. Else return the refusal."""
+    if request.method != "POST":
+        return _failure(UnknownEndpoint("tokens are asked for by POST."), record)
+    text = body.decode("utf-8", "replace")
+    try:
+        fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        return _refused("invalid_request", f"a form may have {_MAX_FIELDS} fields.", 400)
+    form = {name: values[-1] for name, values in fields.items()}
+    if form.get("grant_type") != "client_credentials":
+        return _refused("unsupported_grant_type", "the grant type is client_credentials.", 400)
+    user, password = form.get("client_id"), form.get("client_secret")
+    if user is None or password is None:
+        user, password = _basic(request.headers.get("authorization"))
+    if not user or password is None:
+        return _refused("invalid_request", "client_id and client_secret are needed.", 400)
+    return user, password
 
 
 def _failure(error: Exception, record: CallRecord) -> Response:
@@ -309,7 +341,7 @@ def _basic(authorization: str | None) -> tuple[str | None, str | None]:
 
 async def _body(request: Request) -> bytes:
     """Return the form of a login. Other bodies say nothing that is needed, and are let pass."""
-    is_form = _path(request).split("/")[-2:] == _TOKENS
+    is_form = _is_login(request)
     most = _MAX_FORM_BYTES if is_form else _MAX_BODY_BYTES
     body, size = bytearray(), 0
     async for part in request.stream():
@@ -319,6 +351,15 @@ async def _body(request: Request) -> bytes:
         if is_form:
             body += part
     return bytes(body)
+
+
+def _is_login(request: Request) -> bool:
+    return [unquote(part) for part in _path(request).split("/")] == [
+        "",
+        "v1",
+        "oauth",
+        "tokens",
+    ]
 
 
 def _path(request: Request) -> str:

@@ -76,7 +76,7 @@ class Sea:
             at = snapshot.parent_snapshot_id
         return line
 
-    def start(self) -> None:
+    def start(self, **limits: int) -> None:
         """A new replica: it knows no pin, no tail and no file."""
         self.pins, self.tails, self.statements = serve(self.cold.store, self.log)
         self.files = LiveFiles(self.cold.store, {"lake": str(self.folder)}, ttl_s=TTL_S)
@@ -89,6 +89,7 @@ class Sea:
             files=self.files,
             ttl_s=TTL_S,
             clock=lambda: self.now_s,
+            **limits,
         )
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -19,11 +20,15 @@ from planner.errors import (
     CatalogUnavailable,
     CutExpired,
     FederationError,
+    Overloaded,
     TailGap,
     UnknownTable,
 )
+from planner.offsets import OffsetVector
 from planner.schema import Column
+from planner.time_travel import ended, format_cut, parse_cut
 from proxy.deadline import Deadline
+from proxy.query.cut import FreshnessContract
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import FLOWS
 from tests.harness.sea import PARTITIONS, TTL_S, Sea, expected, rows_of
@@ -118,6 +123,70 @@ def test_a_cut_whose_snapshot_is_expired_is_refused_by_name(live_harness: Sea) -
         live_harness.live.load(replace(SESSION, cut=cut), FLOWS, Deadline(60))
 
 
+def made_up(sea: Sea, ends: list[int]) -> str:
+    """The text of a cut that a reader makes up: the pinned snapshot, and other ends."""
+    cut = sea.statements.cutter.cut_table(FLOWS, FreshnessContract(), Deadline(60))
+    return format_cut({(FLOWS, None): ended(cut, OffsetVector.of(enumerate(ends)))})
+
+
+def test_each_cut_that_readers_make_up_is_the_ledger(
+    live_harness: Sea, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some cuts are of before a publish, some of after it; loads of the table as it is come between."""
+    monkeypatch.setattr("planner.live_pieces._BLOCKS", (4, 16))
+    chance = random.Random(os.environ.get("THERMOCLINE_SEED", "made up"))
+    for number in range(30):
+        if number % 4 == 0:
+            for partition in range(PARTITIONS):
+                for _ in range(chance.randint(0, 20)):
+                    live_harness.produce(partition, chance.choice(["a", "b", None]))
+            live_harness.load()
+        if number == 15:
+            covered = live_harness.covered[live_harness.head]
+            live_harness.tier(
+                [
+                    chance.randint(*span)
+                    for span in zip(covered, live_harness.ends(), strict=True)
+                ]
+            )
+            live_harness.pins.refresh(FLOWS)
+        starts = live_harness.covered[live_harness.head]
+        ends = [chance.randint(*span) for span in zip(starts, live_harness.ends(), strict=True)]
+        session = replace(SESSION, cut=made_up(live_harness, ends))
+        loaded = live_harness.live.load(session, FLOWS, Deadline(60))
+        table = StaticTable.from_metadata(loaded.location)
+        document = json.loads(loaded.metadata)
+        assert rows_of(table) == expected(live_harness, document)
+        (entry,) = parse_cut(document["properties"][LIVE_CUT]).tables
+        assert entry.end == OffsetVector.of(enumerate(ends))
+        document, table = live_harness.load()
+        assert rows_of(table) == expected(live_harness, document)
+
+
+def test_a_reader_who_makes_cuts_up_fills_his_share_alone(live_harness: Sea) -> None:
+    for _ in range(200):
+        live_harness.produce(0, "a" * 50)
+    eve, ada = replace(SESSION, user="eve"), replace(SESSION, user="ada")
+    texts = [made_up(live_harness, [end, 0, 0]) for end in range(200)]
+    live_harness.stop()
+    live_harness.start(max_bytes=16 * 300_000)
+    refused = None
+    for text in texts:
+        try:
+            live_harness.live.load(replace(eve, cut=text), FLOWS, Deadline(60))
+        except Overloaded as error:
+            refused = str(error)
+            break
+    assert refused is not None
+    assert "bytes of files of named cuts that you asked for are still good" in refused
+    live_harness.live.load(replace(eve, cut=texts[0]), FLOWS, Deadline(60))  # it is there
+    live_harness.live.load(eve, FLOWS, Deadline(60))
+    live_harness.live.load(replace(ada, cut=texts[-1]), FLOWS, Deadline(60))
+    live_harness.now_s += TTL_S + 1
+    live_harness.live.tend()
+    live_harness.live.load(replace(eve, cut=texts[-1]), FLOWS, Deadline(60))
+
+
 def test_what_another_leader_wrote_at_the_same_offsets_is_read_again(live_harness: Sea) -> None:
     live_harness.produce(0, "old")
     live_harness.load()
@@ -171,3 +240,24 @@ def test_of_a_name_that_a_silent_catalog_did_not_list_nothing_is_said(
     failures.append(CatalogUnavailable("lake: no answer.", catalog="lake"))
     with pytest.raises(CatalogUnavailable, match="no answer"):
         live_harness.live.check(SESSION, FLOWS)
+
+
+def test_cuts_that_readers_make_up_share_their_files(live_harness: Sea) -> None:
+    """With blocks as they are: files hold a few times the tail, however many cuts name them."""
+    chance, records = random.Random("shares"), 20_000
+    for partition in range(PARTITIONS):
+        for _ in range(records):
+            live_harness.produce(partition, "a")
+    cuts = [[chance.randint(0, records) for _ in range(PARTITIONS)] for _ in range(25)]
+    for ends in cuts:
+        session = replace(SESSION, cut=made_up(live_harness, ends))
+        loaded = live_harness.live.load(session, FLOWS, Deadline(60))
+        (live,) = (
+            snapshot
+            for snapshot in json.loads(loaded.metadata)["snapshots"]
+            if snapshot.get("parent-snapshot-id")
+        )
+        assert int(live["summary"]["added-records"]) == sum(ends)
+    files = live_harness.folder.rglob("*.parquet")
+    written = sum(pq.read_metadata(file).num_rows for file in files)
+    assert written < sum(map(sum, cuts)) / 2

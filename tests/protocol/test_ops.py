@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -31,6 +33,7 @@ class Watched:
     ops: OpsServer
     fit: list[bool] = field(default_factory=lambda: [True])
     warm: list[bool] = field(default_factory=lambda: [True])
+    blocked: list[threading.Event] = field(default_factory=list)
 
     def get(self, path: str) -> tuple[int, str]:
         try:
@@ -63,21 +66,28 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
         States(lambda: pins, lambda: tails, lambda: 0.5, lambda: 3, lambda: 5)
     )
     fit, warm = [True], [True]
+    blocked: list[threading.Event] = []
+
+    def state() -> dict[str, object]:
+        for event in blocked:
+            event.wait(30)
+        return {
+            "degraded": degraded(lambda: pins, lambda: tails),
+            "reading": reading(lambda: tails),
+        }
+
     ops = OpsServer(
         host="127.0.0.1",
         port=0,
         registry=metrics.registry,
         healthy=lambda: fit[0],
-        state=lambda: {
-            "degraded": degraded(lambda: pins, lambda: tails),
-            "reading": reading(lambda: tails),
-        },
+        state=state,
         is_warm=lambda: warm[0],
     )
     server = serve(backend, Access(allow_anonymous=True), journals=[metrics.read])
     metrics.running.set_function(lambda: server.streaming)
     try:
-        yield Watched(ops.port, server.port, ops, fit, warm)
+        yield Watched(ops.port, server.port, ops, fit, warm, blocked)
     finally:
         server.stop(5)
         ops.stop()
@@ -98,6 +108,20 @@ def test_health_follows_the_engine(watched: Watched) -> None:
     assert watched.get("/healthz") == (200, '{"healthy": true}\n')
     watched.fit[0] = False
     assert watched.get("/healthz") == (503, '{"healthy": false}\n')
+
+
+def test_health_waits_for_no_lock_that_other_pages_wait_for(watched: Watched) -> None:
+    """More of them than there are threads for pages."""
+    go_on = threading.Event()
+    watched.blocked.append(go_on)
+    with ThreadPoolExecutor(40) as asking:
+        pages = [asking.submit(watched.get, "/readyz") for _ in range(40)]
+        try:
+            assert watched.get("/healthz")[0] == 200
+            assert not any(page.done() for page in pages)
+        finally:
+            go_on.set()
+        assert {page.result()[0] for page in pages} == {503}
 
 
 def test_readiness_begins_and_ends_with_accepting_and_tells_what_is_degraded(

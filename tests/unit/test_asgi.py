@@ -1,19 +1,26 @@
-"""Clients that send or read slowly are left, also before anybody knows who they are."""
+"""Clients that send or read slowly are left, also before they log in; they make room for others."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import resource
 import socket
+import ssl
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from proxy.deadline import Deadline
 from proxy.process import asgi
-from proxy.process.asgi import HttpServer, Receive, Scope, Send
+from proxy.process.asgi import HttpServer, HttpTls, Receive, Scope, Send
+from tests.fixtures.certificates import Authority
 
 LARGE = 32 << 20
 HEAD = b"HTTP/1.1\r\nhost: x\r\n"
+REQUEST = b"GET / " + HEAD + b"\r\n"
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -23,6 +30,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             return
         if not message.get("more_body"):
             break
+    if scope["path"] == "/slow":
+        await asyncio.sleep(1)
     size = LARGE if scope["path"] == "/large" else 2
     headers = [(b"content-length", str(size).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -42,6 +51,16 @@ def connected(server: HttpServer, sent: bytes) -> socket.socket:
     client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
     client.sendall(sent)
     return client
+
+
+def answer(client: socket.socket) -> bytes:
+    """One answer, or what comes of it until the server closes."""
+    parts = b""
+    while not parts.endswith((b"\r\n\r\nxx", b"Service Unavailable")) and (
+        more := client.recv(1000)
+    ):
+        parts += more
+    return parts
 
 
 def rest_of(client: socket.socket) -> bytes:
@@ -94,3 +113,93 @@ def test_who_reads_and_sends_gets_all(
             answer += client.recv(1000)
         client.sendall(b"GET /large " + HEAD + b"connection: close\r\n\r\n")
         assert len(rest_of(client)) > LARGE
+
+
+@pytest.fixture
+def patient() -> Iterator[HttpServer]:
+    """A server as users get it."""
+    server = HttpServer(application, host="127.0.0.1", port=0, name="http", setting="port")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP", REQUEST])
+def test_connections_that_wait_for_their_client_make_room(
+    patient: HttpServer, sent: bytes
+) -> None:
+    """They say nothing, stop in the middle, or go on after an answer."""
+    with contextlib.ExitStack() as stack:
+        idle = [
+            stack.enter_context(connected(patient, sent))
+            for _ in range(asgi.MAX_CONNECTIONS + 100)
+        ]
+        last = idle[-1]
+        if sent == REQUEST:
+            assert answer(last).startswith(b"HTTP/1.1 200")
+        last.sendall(REQUEST.removeprefix(sent) or REQUEST)
+        assert answer(last).startswith(b"HTTP/1.1 200")  # the last is not gone
+        with connected(patient, REQUEST) as client:
+            assert answer(client).startswith(b"HTTP/1.1 200")
+        assert b"503" not in rest_of(idle[0])  # the first is
+
+
+@pytest.mark.parametrize("shakes", [False, True])
+def test_so_do_those_that_begin_tls(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shakes: bool
+) -> None:
+    monkeypatch.setattr(asgi, "MAX_CONNECTIONS", 20)
+    authority = Authority("here")
+    issued = authority.server()
+    (tmp_path / "pem").write_bytes(issued.certificate)
+    (tmp_path / "key").write_bytes(issued.key)
+    trusting = ssl.create_default_context(cadata=authority.certificate.decode())
+    server = HttpServer(
+        application,
+        host="127.0.0.1",
+        port=0,
+        name="http",
+        setting="port",
+        tls=HttpTls(str(tmp_path / "pem"), str(tmp_path / "key")),
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+
+        def client(shakes: bool) -> socket.socket:
+            raw = connected(server, b"")
+            whole = trusting.wrap_socket(raw, server_hostname="localhost") if shakes else raw
+            return stack.enter_context(whole)
+
+        idle = [client(shakes) for _ in range(30)]
+        last = client(True)
+        last.sendall(REQUEST)
+        assert answer(last).startswith(b"HTTP/1.1 200")
+        with contextlib.suppress(ConnectionResetError):
+            assert idle[0].recv(100) == b""
+
+
+def test_what_is_at_work_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi, "MAX_CONNECTIONS", 5)
+    server = HttpServer(application, host="127.0.0.1", port=0, name="http", setting="port")
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        slow = b"GET /slow " + HEAD + b"\r\n"
+        first = stack.enter_context(connected(server, slow))
+        time.sleep(0.2)
+        for _ in range(10):
+            stack.enter_context(connected(server, b""))
+        assert answer(first).startswith(b"HTTP/1.1 200")
+        # Where all are at work, one more is refused.
+        at_work = [stack.enter_context(connected(server, slow)) for _ in range(5)]
+        time.sleep(0.2)
+        with connected(server, REQUEST) as one_more:
+            assert answer(one_more).startswith(b"HTTP/1.1 503")
+        assert all(answer(client).startswith(b"HTTP/1.1 200") for client in at_work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +11,8 @@ from planner.errors import Cancelled, Overloaded
 from planner.live_pieces import LivePiece
 from planner.offsets import OffsetRange, OffsetVector
 from proxy.deadline import Cancellation, Deadline
-from proxy.live import answers as module
 from proxy.live.answers import Answer, TableAnswers, etag_of
+from proxy.live.room import Rooms
 from proxy.live.texts import Texts
 
 KEY = ("tail",)
@@ -26,9 +27,13 @@ def answer(cut: str, *pieces: LivePiece, raw: bytes = b"{}") -> Answer:
     return Answer(cut, at, etag_of(at, raw), (f"list of {cut}", at), pieces, 0.0)
 
 
+def note(answers: TableAnswers, *pieces: LivePiece) -> None:
+    answers.note(pieces, answers.rooms.live, "ada")
+
+
 def keep(answers: TableAnswers, new: Answer) -> Answer:
-    answers.note(new.pieces)
-    assert answers.keep(new) is new
+    note(answers, *new.pieces)
+    assert answers.keep(new, answers.rooms.live, "ada", 10) is new
     return new
 
 
@@ -39,7 +44,7 @@ def clock() -> list[float]:
 
 @pytest.fixture
 def answers(clock: list[float]) -> TableAnswers:
-    return TableAnswers(lambda: clock[0])
+    return TableAnswers(lambda: clock[0], Rooms())
 
 
 def test_files_go_once_no_answer_that_is_good_names_them(
@@ -47,7 +52,7 @@ def test_files_go_once_no_answer_that_is_good_names_them(
 ) -> None:
     shared, own = piece("shared"), piece("own")
     answers.use(KEY, "live", [shared, own])
-    answers.note([shared, own, piece(None)])
+    note(answers, shared, own, piece(None))
     keep(answers, answer("first", shared, own))
     clock[0] = 50.0
     keep(answers, answer("second", shared))
@@ -96,10 +101,10 @@ def test_what_a_larger_piece_stands_for_may_be_claimed_until_it_goes(
     answers: TableAnswers, clock: list[float]
 ) -> None:
     small, large, nothing = piece("small"), piece("large"), piece(None)
-    answers.note([small])
+    note(answers, small)
     answers.use(KEY, "live", [small, nothing])
     clock[0] = 50.0
-    answers.note([large])
+    note(answers, large)
     answers.use(KEY, "live", [large])
     assert answers.usable(KEY) == (large,)
     assert answers.others(KEY) == (small, large)
@@ -140,10 +145,10 @@ def test_an_answer_that_names_a_file_that_went_is_not_kept(
     answers: TableAnswers, clock: list[float]
 ) -> None:
     own = piece("file")
-    answers.note([own])
+    note(answers, own)
     clock[0] = 50.0
     assert answers.expired(10.0) == ("file",)
-    assert answers.keep(answer("cut", own)) is None
+    assert answers.keep(answer("cut", own), answers.rooms.live, None, 10) is None
     assert answers.of("cut") is None
 
 
@@ -185,12 +190,52 @@ def test_another_answer_to_the_same_cut_leaves_the_first_its_time(
     assert answers.expired(5.0) == ("a", "list of cut", "at cut")
 
 
-def test_there_are_few_answers(answers: TableAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(20):
-        keep(answers, answer(f"{number}"))
-    monkeypatch.setattr(module, "_MAX_ANSWERS", 20)
-    with pytest.raises(Overloaded, match="20 answers of this table are still good"):
-        answers.check_room()
+def test_pieces_of_named_cuts_are_for_named_cuts(
+    answers: TableAnswers, clock: list[float]
+) -> None:
+    live, merged, named = piece("live"), piece("merged"), piece("named")
+    note(answers, live, merged, named)
+    answers.use(KEY, "live", [live, piece(None)])
+    answers.add(KEY, "live", merged)
+    answers.leave(KEY, [named, piece(None), piece("never written")])
+    assert set(answers.for_named(KEY)) == {live, merged, named}
+    assert answers.usable(KEY)[0] is live
+    assert named not in (*answers.usable(KEY), *answers.others(KEY))
+    assert answers.for_named(("another tail",)) == ()
+    answers.use(("another tail",), "live", [])
+    assert answers.for_named(KEY) == (named,)
+    clock[0] = 50.0
+    answers.expired(10.0)
+    assert answers.for_named(KEY) == ()
+
+
+def test_answers_and_files_take_room_until_they_go(
+    answers: TableAnswers, clock: list[float]
+) -> None:
+    answers.rooms = Rooms(max_bytes=320)
+    live = answers.rooms.live
+    large = replace(piece("large"), size=220)
+    keep(answers, answer("cut", large))  # and 10 of its own
+    with pytest.raises(Overloaded, match="230 bytes of files of tables as they are that you"):
+        live.check("ada")
+    live.check("bob")
+    answers.rooms.named.check("ada")
+    clock[0] = 10.0
+    assert set(answers.expired(5.0)) == {"large", "list of cut", "at cut"}
+    live.check("ada")
+    keep(answers, answer("cut", replace(large, path="again")))
+    answers.forget()
+    live.check("ada")
+
+
+def test_a_turn_of_a_named_cut_holds_no_other_load_up(answers: TableAnswers) -> None:
+    with (
+        answers.turn(Deadline(60), is_named=True),
+        answers.turn(Deadline(0.01)),
+        pytest.raises(Overloaded),
+        answers.turn(Deadline(0.01), is_named=True),
+    ):
+        pass
 
 
 def test_a_load_waits_for_its_turn_no_longer_than_it_may(answers: TableAnswers) -> None:

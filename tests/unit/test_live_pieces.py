@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,6 +25,7 @@ from planner.live_pieces import (
     merge_of,
     parts_of,
     tile,
+    tile_named,
 )
 from planner.offsets import OffsetRange, OffsetVector
 
@@ -151,6 +154,16 @@ def test_pieces_and_holes_are_the_cuts_tail_each_offset_once(
     check_tiled(needed, [*tiling.pieces, *written])
 
 
+@given(st.lists(SPANS, max_size=2, unique_by=lambda span: span.partition), PIECES)
+def test_so_they_are_of_a_named_cut(needed: list[OffsetRange], pieces: list[LivePiece]) -> None:
+    pieces = [replace(p, ranges=tuple(s for s in p.ranges if len(s))) for p in pieces]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planner.live_pieces._BLOCKS", (2, 4))
+        tiling = tile_named(needed, [p for p in pieces if p.ranges])
+    written = [LivePiece(hole.ranges, EPOCHS, "new", 1) for hole in tiling.holes]
+    check_tiled(needed, [*tiling.pieces, *written])
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -263,3 +276,37 @@ def test_a_load_after_a_publish_writes_what_a_second_brings() -> None:
         merge = merge_of(pieces)
     assert at_once <= 2 * rate
     assert written <= 3 * end
+
+
+@pytest.mark.parametrize(
+    ("partitions", "order"),
+    [
+        *itertools.product((1, 3, 12), ("random", "down", "against each other")),
+        (60, "down"),
+    ],
+)
+def test_cuts_that_readers_make_up_write_little(partitions: int, order: str) -> None:
+    """Of a tail of 1.2 million rows: for each cut a few thousand of each partition."""
+    chance, start, each, cuts = random.Random(order), 777, 1_200_000 // partitions, 60
+    pieces: list[LivePiece] = []
+    written = 0
+    for number in range(cuts):
+        down = start + each - number * (each // cuts)
+        stops = [
+            chance.randint(start, start + each) if order == "random" else down
+        ] * partitions
+        if order == "against each other":
+            stops[::2] = [2 * start + each - stop for stop in stops[::2]]
+        needed = [OffsetRange(p, start, stop) for p, stop in enumerate(stops)]
+        tiling = tile_named(needed, pieces)
+        new = [
+            LivePiece(hole.ranges, OffsetVector(), f"{number} {n}", sum(map(len, hole.ranges)))
+            for n, hole in enumerate(tiling.holes)
+        ]
+        check_tiled(needed, [*tiling.pieces, *new])
+        assert len(tiling.pieces) <= 80
+        assert len(tiling.holes) < 90
+        written += sum(piece.rows for piece in new)
+        pieces += new
+    least = cuts * partitions * 4_096
+    assert written <= 5 * 1_200_000 + least  # without shared files it would be 36 million

@@ -146,3 +146,15 @@ def test_what_is_remembered_is_bounded(
         fail(guarded, 1, f"user {number}")
         assert guarded(f"friend {number}", "right") is not None
     assert len(guarded._failures) == len(guarded._right) == 10
+
+
+def test_what_was_right_is_known_without_a_check(users: Users, clock: Clock) -> None:
+    guarded = Lockout(users, clock)
+    assert not guarded.remembers("ada", "right")
+    fail(guarded, 1, "ada")
+    assert guarded("ada", "right") is not None
+    checks = users.checks
+    assert guarded.remembers("ada", "right")
+    assert not guarded.remembers("ada", "wrong")
+    assert not guarded.remembers("bob", "right")
+    assert users.checks == checks

@@ -22,6 +22,8 @@ import click
 from planner.errors import FederationError, RequestError
 from proxy.process.garbage import collecting_rarely
 from proxy.process.malloc import bound_arenas
+from proxy.process.open_files import allow_open_files
+from proxy.process.ports import await_free
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
 from proxy.process.suspects import Suspects, new_file
 from thermocline.config.settings import Settings, load
@@ -137,7 +139,14 @@ def _serve(
     for number in heeded:
         signal.signal(number, lambda number, _: signals.put(number))
     bound_arenas()
+    allow_open_files()
     sys.setswitchinterval(_SWITCH_S)
+    await_free(
+        _addresses(settings),
+        settings.server.drain_s + _STOP_GRACE_S,
+        lambda text: click.echo(f"thermocline: {text}", err=True),
+        lambda: not signals.empty(),
+    )
     try:
         with (
             _confined(settings, config) as (lock, ingestion),
@@ -172,6 +181,17 @@ def _serve(
         click.echo(f"thermocline: {error.message}", err=True)
         return 1
     return 0
+
+
+def _addresses(settings: Settings) -> dict[str, tuple[str, int]]:
+    """Return what the server will listen on, by setting: a supervisor that was killed leaves a child that drains there."""
+    server, rest = settings.server, settings.iceberg_rest
+    addresses = {
+        "server.port": (server.host, server.port),
+        "server.http_port": (server.host, server.http_port),
+        "iceberg_rest.port": (rest.host, rest.port),
+    }
+    return {setting: (host, port) for setting, (host, port) in addresses.items() if port}
 
 
 @contextlib.contextmanager

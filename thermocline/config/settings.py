@@ -168,7 +168,8 @@ class IcebergRest(_Section):
     """The Iceberg REST catalog of live tables; without ``port`` there is none. See docs/engines.md.
 
     ``live_location``: where the tail is written as files, a folder or prefix that no table lies in; None: beside each
-    catalog's warehouse, with ``-live`` after its name. An answer and its files are good for ``live_ttl_s``.
+    catalog's warehouse, with ``-live`` after its name. An answer and its files are good for ``live_ttl_s``; those of
+    all tables have ``max_live_bytes`` at most, of which cuts that readers name have a sixteenth, and each user a share.
     ``credentials`` are properties handed out with the tables of a catalog; of those in ``vended``, what the catalog itself
     hands out with each table. Without either an engine brings its own.
     """
@@ -177,6 +178,7 @@ class IcebergRest(_Section):
     port: int | None = Field(default=None, ge=0, le=65535)
     live_location: str | None = Field(default=None, min_length=1)
     live_ttl_s: float = Field(default=3600.0, ge=1)
+    max_live_bytes: int = Field(default=64 * 1024**3, ge=1024**2)
     credentials: dict[str, VendorOptions] = Field(default_factory=dict)
     vended: tuple[str, ...] = ()
 

@@ -59,8 +59,10 @@ def access(settings: Settings) -> Access:
         raise BadConfig(
             "access.certificate_users needs access.tls_client_ca: the authority that signed the users' certificates."
         )
+    lockout = Lockout(_first(verifies), time.monotonic)
     combined = Access(
-        verify=Lockout(_first(verifies), time.monotonic) if verifies else None,
+        verify=lockout if verifies else None,
+        remembers=lockout.remembers,
         recall=_first(recalls) if recalls else None,
         tokens=tuple(tokens),
         certificates=access_settings.certificate_users,

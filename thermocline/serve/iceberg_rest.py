@@ -55,6 +55,7 @@ def serving_live_tables(
         grants=parts.statements.grants,
         files=files,
         ttl_s=rest.live_ttl_s,
+        max_bytes=rest.max_live_bytes,
     )
     with contextlib.ExitStack() as stack:
         stack.callback(tables.stop)

@@ -67,11 +67,12 @@ class LiveSource:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """A metadata file as written. ``paths`` are all files made for it, pieces left out."""
+    """A metadata file as written. ``paths`` are all files made for it, pieces left out; ``size`` are their bytes."""
 
     location: str
     raw: bytes
     paths: tuple[str, ...]
+    size: int
 
 
 class LiveFiles:
@@ -193,14 +194,14 @@ class LiveFiles:
         document = plain_metadata(source.document, pin, cut)
         if is_head(source.document, pin):
             raw = json.dumps(document, separators=(",", ":")).encode()
-            return WrittenTable(pin.metadata_location, raw, ())
+            return WrittenTable(pin.metadata_location, raw, (), 0)
         folder = self._folder(pin.table.catalog)
         _check_place(pin, source, folder)
         with writing_errors(pin.table):
             file = folder.output(_folder_of(pin), ".metadata.json")
         with folder.undoing([file.location]), writing_errors(pin.table):
             raw = write_metadata(file, document)
-        return WrittenTable(file.location, raw, (file.location,))
+        return WrittenTable(file.location, raw, (file.location,), len(raw))
 
     def write_piece(
         self, pin: Pin, hole: Hole, epochs: OffsetVector, batches: Iterable[pa.RecordBatch]
@@ -238,7 +239,8 @@ class LiveFiles:
         with self._lock:
             self._encoded[path] = encode_file(written.data_file)
         level = level_of(written.rows, hole.level)
-        return LivePiece(hole.ranges, own, path, written.rows, level)
+        size = written.data_file.file_size_in_bytes
+        return LivePiece(hole.ranges, own, path, written.rows, level, size)
 
     def write_table(self, pin: Pin, pieces: Sequence[LivePiece], cut: str) -> WrittenTable:
         """Write the snapshot and the metadata file of one answer.
@@ -256,7 +258,7 @@ class LiveFiles:
             raise _gone(pin.table) from error
         folder, place = self._folder(pin.table.catalog), _folder_of(pin)
         paths: list[str] = []
-        live = None
+        live, size = None, 0
 
         def output(ending: str) -> OutputFile:
             made = folder.output(place, ending)
@@ -284,6 +286,7 @@ class LiveFiles:
                     files=files,
                     pinned=source.manifests,
                 )
+                size = written.size
                 live = LiveSnapshot(
                     snapshot_id,
                     written.manifest_list,
@@ -295,7 +298,7 @@ class LiveFiles:
             document = live_metadata(source.document, pin, live, cut)
             file = output(".metadata.json")
             raw = write_metadata(file, document)
-        return WrittenTable(file.location, raw, tuple(paths))
+        return WrittenTable(file.location, raw, tuple(paths), size + len(raw))
 
     def read(self, catalog: str, location: str) -> bytes:
         """Read a metadata file that ``write_table`` wrote.

@@ -134,8 +134,8 @@ def write_list(
     parent_id: int | None,
     sequence_number: int,
     first_row_id: int | None,
-) -> int:
-    """Write a list; return how many row ids it gives out, from ``first_row_id`` on (version 3; else None, and none).
+) -> tuple[int, int]:
+    """Write a list; return its bytes, and how many row ids it gives out, from ``first_row_id`` on (version 3; else None, and none).
 
     A manifest of data files that has no ids yet gets as many as it has rows (Iceberg spec, "First Row ID Assignment"): the
     live one, and those from before the table was of version 3.
@@ -156,8 +156,10 @@ def write_list(
     }
     if first_row_id is not None:
         meta["first-row-id"] = str(first_row_id)
-    _write(output, _container(meta, _list_schema(version), encoded))
-    return 0 if next_id is None or first_row_id is None else next_id - first_row_id
+    raw = _container(meta, _list_schema(version), encoded)
+    _write(output, raw)
+    row_ids = 0 if next_id is None or first_row_id is None else next_id - first_row_id
+    return len(raw), row_ids
 
 
 def _lacks_ids(manifest: ManifestFile) -> bool:

@@ -25,10 +25,14 @@ from connectors.iceberg.live.manifests import (
 
 @dataclass(frozen=True, slots=True)
 class WrittenSnapshot:
-    """Where the list of a live snapshot is, and how many row ids it gives out (format version 3)."""
+    """Where the list of a live snapshot is, and how many row ids it gives out (format version 3).
+
+    ``size``: bytes of the list and of the manifest.
+    """
 
     manifest_list: str
     row_ids: int
+    size: int
 
 
 def pinned_manifests(io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
@@ -63,7 +67,7 @@ def write_snapshot(
         snapshot_id=snapshot_id,
         sequence_number=sequence_number,
     )
-    row_ids = write_list(
+    list_size, row_ids = write_list(
         list_output,
         (manifest, *pinned),
         version=version,
@@ -72,7 +76,8 @@ def write_snapshot(
         sequence_number=sequence_number,
         first_row_id=first_row_id,
     )
-    return WrittenSnapshot(list_output.location, row_ids)
+    size = manifest.manifest_length + list_size
+    return WrittenSnapshot(list_output.location, row_ids, size)
 
 
 def write_metadata(output: OutputFile, document: Mapping[str, Any]) -> bytes:

@@ -22,6 +22,10 @@ def _always() -> bool:
     return True
 
 
+def _never(_user: str, _password: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """A caller. ``user`` is None for an anonymous one.
@@ -40,6 +44,8 @@ class Caller:
 
 #: (user, password) -> who that is; None: no such user, or another password.
 Verify = Callable[[str, str], Caller | None]
+#: Whether (user, password) was right before: then it is mostly not computed again, and only who knows it can ask for that.
+Remembers = Callable[[str, str], bool]
 #: token -> who it was given to; None: not a token of this kind. One of this kind that is not valid raises
 #: ``Unauthenticated``.
 TokenCheck = Callable[[str], Caller | None]
@@ -51,7 +57,7 @@ Recall = Callable[[str], Caller | None]
 class Access:
     """Every way to prove an identity on one listener.
 
-    ``verify`` checks passwords; None: there are none. ``recall`` knows the
+    ``verify`` checks passwords; None: there are none. ``remembers`` knows those it found right. ``recall`` knows the
     users without one: for whom another replica's login has proved. ``tokens`` are asked in order about bearer tokens this
     server did not give out itself. With ``certificates`` a call without credentials is made by the subject of
     its client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one),
@@ -61,6 +67,7 @@ class Access:
     """
 
     verify: Verify | None = None
+    remembers: Remembers = _never
     recall: Recall | None = None
     tokens: tuple[TokenCheck, ...] = ()
     certificates: bool = False
@@ -145,13 +152,13 @@ def identify(header: str | None, access: Access) -> Bearer | ByCertificate | Cal
     return identity
 
 
-def claimed(header: str | None) -> str | None:
-    """The user that a call's ``authorization`` header names with a password; None: another kind, or a wrong one."""
+def login_of(header: str | None) -> tuple[str, str] | None:
+    """The user and password of a call's ``authorization`` header; None: another kind, or a wrong one."""
     scheme, _, value = (header or "").strip().partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
-        return _basic(value)[0]
+        return _basic(value)
     except Unauthenticated:
         return None
 

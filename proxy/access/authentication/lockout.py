@@ -63,11 +63,7 @@ class Lockout:
         Raises:
             Unauthenticated: too many wrong passwords were given for this user; says how long to wait.
         """
-        digest = hmac.digest(
-            self._secret,
-            f"{len(user)} {user}{password}".encode("utf-8", "replace"),
-            hashlib.sha256,
-        )
+        digest = self._digest(user, password)
         alone = self._enter(user, digest)
         identity = None
         try:
@@ -84,6 +80,16 @@ class Lockout:
                 self._failures.pop(user, None)
                 self._right[digest] = None
         return identity
+
+    def remembers(self, user: str, password: str) -> bool:
+        """Whether this password was right since the start, among the latest of those."""
+        digest = self._digest(user, password)
+        with self._lock:
+            return digest in self._right
+
+    def _digest(self, user: str, password: str) -> bytes:
+        text = f"{len(user)} {user}{password}"
+        return hmac.digest(self._secret, text.encode("utf-8", "replace"), hashlib.sha256)
 
     def _enter(self, user: str, digest: bytes) -> bool:
         """Let an attempt pass, or refuse it; True: it is the only one for this user until it is checked."""
