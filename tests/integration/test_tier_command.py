@@ -209,8 +209,9 @@ def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
 def test_once_names_each_failure_and_tiers_the_rest(site: TierSite, kafka: Kafka) -> None:
     topics = [kafka.topic() for _ in range(3)]
     bad, good, other = map(site.create, topics)
-    for topic, records in zip(topics, ([b"not json"], values(10), [b"nor this"]), strict=True):
-        kafka.produce(topic, records)
+    kafka.produce(topics[0], [b"not json"])
+    kafka.produce(topics[1], values(10))
+    kafka.produce(topics[2], [b"nor this"])
     code, said = site.run("--once")
     assert code == 6, said
     assert [site.watermark(name) for name in (bad, good, other)] == [0, 10, 0]
@@ -273,7 +274,7 @@ def test_a_tierer_whose_jvm_dies_while_spark_starts_ends_with_a_sentence(
         members = psutil.Process(tierer.process.pid).children(recursive=True)
         return [member for member in members if is_spark(member)]
 
-    tierer.wait_for(java)
+    tierer.wait_for(lambda: bool(java()))
     time.sleep(after_s)
     for member in java():
         member.kill()

@@ -113,6 +113,6 @@ def test_a_number_that_is_a_time_is_no_written_time() -> None:
 
 def test_a_floor_moves_the_shape_only_where_a_bad_record_became_something() -> None:
     for policy in ("fail", "null", "skip"):
-        one = Binding("flows", on_error=policy)  # type: ignore[arg-type]
-        other = Binding("flows", on_error=policy, floors=(4,))  # type: ignore[arg-type]
+        one = Binding("flows", on_error=policy)
+        other = Binding("flows", on_error=policy, floors=(4,))
         assert (one.shape == other.shape) == (policy == "fail")
