@@ -28,6 +28,7 @@ from planner.repairs import (
     AddedRows,
     accept_foreign,
     accept_gap,
+    accept_shape,
     lost_ranges,
     skip_record,
 )
@@ -158,6 +159,15 @@ class Repairs:
             partition=skip.partition,
             offset=skip.offset,
         )
+
+
+def moving_shape(expected: Pin) -> Decide:
+    """Go on with another shape (``planner.repairs.accept_shape``): that of the pin that the person looked at. Needs no log."""
+
+    def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
+        return accept_shape(decide_pin(facts, evidence), expected, run=_run())
+
+    return decide
 
 
 def accepting(

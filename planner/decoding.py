@@ -10,8 +10,9 @@ from planner.watermark import Watermark
 
 
 def decoding_key(schema: TableSchema, binding: Binding) -> str:
-    """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips."""
-    return f"{schema.fingerprint}.{binding.shape}"
+    """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips, floors."""
+    floors = "".join(f".{field_id}" for field_id in binding.floors)
+    return f"{schema.fingerprint}.{binding.shape}{floors}"
 
 
 def era_after(mark: Watermark, decoding: str) -> str:

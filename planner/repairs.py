@@ -1,12 +1,13 @@
 """Decisions of a person about a table that refuses to answer, each as the watermark that records it.
 
-Three decisions, each a watermark on top of the newest head, committed by compare-and-set without rows:
+Four decisions, each a watermark on top of the newest head, committed by compare-and-set without rows:
 
 - ``accept_gap``: the log starts above the watermark. The lost offsets are given up, the watermark moves to the
   log start.
 - ``skip_record``: a record does not decode. It is given up; the watermark stays, and reader and tierer leave
   the record out from this snapshot on.
 - ``accept_foreign``: another writer added rows above the watermark. They stay in answers.
+- ``accept_shape``: rows were tiered under another way to decode. They stay, and tiering goes on with today's.
 
 They run against the state that the commit builds on, so no decision rests on an outdated state.
 """
@@ -116,6 +117,37 @@ def skip_record(pin: Pin, bounds: LogBounds, skips: Collection[Skip], *, run: st
     return _with_skips(_decided(mark, pin, run), pin, tuple(sorted({*mark.skips, *skips})))
 
 
+def accept_shape(pin: Pin, expected: Pin, *, run: str) -> Watermark:
+    """Return the watermark under which tiering goes on with the binding's shape. Rows of cold stay as they are.
+
+    ``expected`` is what the person looked at.
+
+    Raises:
+        BadParameter: the table is not bound, or its rows have the binding's shape.
+        TieringConflict: the binding has another shape than the person looked at.
+    """
+    mark, binding = _bound(pin), pin.binding
+    if _shapes(pin) != _shapes(expected):
+        raise TieringConflict(
+            f"{pin.table}: the shape of its rows or of its binding is not the one that was shown any more; nothing was "
+            f"changed, look again.",
+            table=str(pin.table),
+        )
+    if binding is None or binding.gives_rows_of(mark.shape, pin.schema):
+        raise BadParameter(
+            f"{pin.table}: rows below the watermark were decoded with the binding's shape, {mark.shape}; there is nothing to "
+            f"accept.",
+            table=str(pin.table),
+        )
+    return replace(_decided(mark, pin, run), shape=binding.shape)
+
+
+def _shapes(pin: Pin) -> tuple[str | None, str | None]:
+    """Return the shape of the rows and the one that the binding asks for."""
+    mark, binding = pin.watermark, pin.binding
+    return (None if mark is None else mark.shape, None if binding is None else binding.shape)
+
+
 def accept_foreign(
     table: TableName,
     history: History,
@@ -200,10 +232,10 @@ def _decided(mark: Watermark, pin: Pin, run: str) -> Watermark:
 
 def _with_skips(after: Watermark, pin: Pin, skips: tuple[Skip, ...]) -> Watermark:
     """Change the shape with the skips, if it was the binding's: another shape stays different."""
-    if pin.binding is None or after.shape != pin.binding.shape:
+    if pin.binding is None or not pin.binding.gives_rows_of(after.shape, pin.schema):
         raise BadParameter(
             f"{pin.table}: rows below the watermark were decoded with another shape than the binding's; restore "
-            f"the table properties first.",
+            f"the table properties, or run `thermocline shape accept {pin.table}`, first.",
             table=str(pin.table),
         )
     after = replace(after, skips=skips)

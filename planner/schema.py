@@ -180,6 +180,15 @@ def _nested_facts(field: pa.Field) -> list[Any]:
     return [number, field.name, field.nullable, _type_facts(field.type)]
 
 
+def nested_fields(kind: pa.DataType) -> list[pa.Field]:
+    """Return the members of a struct, the element of a list, key and value of a map; of other types nothing."""
+    if pa.types.is_struct(kind):
+        return list(kind)
+    if pa.types.is_list(kind):
+        return [kind.value_field]
+    return [kind.key_field, kind.item_field] if pa.types.is_map(kind) else []
+
+
 def field_id(field: pa.Field) -> int:
     """Return the id in the metadata of an Arrow field that has one; ids are positive (Iceberg spec, "Schemas and Data Types")."""
     return int(field.metadata[FIELD_ID])

@@ -64,16 +64,17 @@ def plan_tiering(
 
     Raises:
         ShapeMismatch: the binding decodes differently than what was tiered so far. Not retryable: restore
-            the properties, or change the shape on purpose.
+            the properties, or move the shape on purpose.
         TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
     """
     if pin.binding is None or pin.watermark is None:
         raise ValueError(f"{pin.table} is not bound to a topic")
-    if pin.watermark.shape != pin.binding.shape:
+    if not pin.binding.gives_rows_of(pin.watermark.shape, pin.schema):
         raise ShapeMismatch(
             f"{pin.table}: rows below the watermark were decoded with shape {pin.watermark.shape}, the binding "
-            f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode or epoch units "
-            f"changed); restore the table properties, or move the shape on purpose.",
+            f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode, epoch units or floors "
+            f"changed); restore the table properties, or move the shape on purpose with `thermocline shape accept "
+            f"{pin.table}`.",
             table=str(pin.table),
             held=pin.watermark.shape,
             asked=pin.binding.shape,

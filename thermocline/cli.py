@@ -36,6 +36,7 @@ _GROUPS: dict[str, dict[str, str]] = {
         "gap": "Go on without records that were lost before they were tiered.",
         "skip": "Give up a record that does not decode.",
         "accept": "Let rows that another writer appended stay.",
+        "shape": "Go on tiering with another way to decode.",
         "covers": "Say what a table covers, where its history was expired.",
     },
     "Set up": {

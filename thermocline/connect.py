@@ -163,9 +163,10 @@ def _own_server(settings: Settings) -> Iterator[Client]:
 
     password = secrets.token_urlsafe(24)
     users: dict[str, Any] = {"local": password}
-    server = type(settings.server).model_validate(
-        {**settings.server.model_dump(), "host": "127.0.0.1", "port": 0, "users": users}
-    )
+    # Standard error is the caller's own; an audit log that is a file goes on.
+    audit = "off" if settings.server.audit_log == "stderr" else settings.server.audit_log
+    changes = {"host": "127.0.0.1", "port": 0, "users": users, "audit_log": audit}
+    server = type(settings.server).model_validate({**settings.server.model_dump(), **changes})
     with (
         running_server(
             # Who holds catalog and broker credentials may read everything anyway.

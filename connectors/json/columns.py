@@ -37,20 +37,31 @@ _DAY = (
     r"|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
     rf"|{_LEAP_YEAR}-02-29)"
 )
-_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
-_OFFSET = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+_TIME = r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
+#: With digits below a microsecond, which are cut off before Arrow reads the text.
+_FLOOR_TIME = _TIME.replace("{1,6}", "+")
+_BELOW_MICROSECOND = r"(\.[0-9]{6})[0-9]+"
+_OFFSET = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
 
 _PATTERNS: dict[str, str] = {
     "date": rf"^{_DAY}$",
-    "timestamp": rf"^{_DAY}T{_TIME}$",
-    "timestamptz": rf"^{_DAY}T{_TIME}{_OFFSET}$",
+    "timestamp": rf"^{_DAY}{_TIME}$",
+    "timestamptz": rf"^{_DAY}{_TIME}{_OFFSET}$",
     "binary": r"^(?:[0-9a-fA-F]{2})*$",
     "fixed": r"^(?:[0-9a-fA-F]{2})*$",
     "uuid": r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
 }
 
 
+_FLOOR_PATTERNS: dict[str, str] = {
+    "timestamp": rf"^{_DAY}{_FLOOR_TIME}$",
+    "timestamptz": rf"^{_DAY}{_FLOOR_TIME}{_OFFSET}$",
+}
+
+
 def _pattern(field: Field) -> str | None:
+    if field.floor:
+        return _FLOOR_PATTERNS[field.kind]
     if field.kind == "decimal":
         # Exponents and zeros beyond the scale may fit as well; the exact path knows.
         scale, whole = field.type.scale, field.type.precision - field.type.scale
@@ -95,6 +106,8 @@ def certain_array(field: Field, values: pa.Array) -> pa.Array:
 
 def _times(field: Field, text: pa.Array) -> pa.Array:
     """Read texts of which every one matches its kind's pattern."""
+    if field.floor:
+        text = pc.replace_substring_regex(text, _BELOW_MICROSECOND, r"\1")
     times = text.cast(field.type)
     if field.kind == "timestamptz":
         micros = times.view(pa.int64())
@@ -157,12 +170,14 @@ def _epoch_times(field: Field, unit: EpochUnit, numbers: pa.Array) -> pa.Array:
 def epoch_bounds(field: Field, unit: EpochUnit) -> tuple[int, int, int]:
     """Whole numbers that are a time in years 0001 to 9999, and for a date the start of a day.
 
+    Of a field with a floor they are at least 0, since Arrow divides towards it.
+
     Returns the lowest, the highest, and what each is a multiple of.
     """
     per_us = NS_PER_US if unit == "ns" else 1
     units_us = UNIT_US.get(unit, 1)
-    step = DAY_US * per_us // units_us if field.kind == "date" else per_us
+    step = DAY_US * per_us // units_us if field.kind == "date" else 1 if field.floor else per_us
     # The year 0001 in nanoseconds is beyond 64 bits; the exact path reads those.
-    lowest = max(-(1 << 63), -(-MIN_TIME_US * per_us // units_us))
+    lowest = 0 if field.floor else max(-(1 << 63), -(-MIN_TIME_US * per_us // units_us))
     highest = min((1 << 63) - 1, MAX_TIME_US * per_us // units_us)
     return lowest, highest, step

@@ -5,6 +5,7 @@ Both decoding paths walk this tree, so a type, a key or an epoch unit is interpr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -51,7 +52,7 @@ class Field:
     """One value: a column, a struct's member, a list's element, a map's key or value.
 
     ``keys`` are the names a record may carry it under, first present wins; empty for elements. ``path`` names
-    it in messages. ``children`` are the members of a struct, the element of a list, key and value of a map.
+    it in messages. ``floor``: a time loses what is below a microsecond, and is not refused. ``children`` are the members of a struct, the element of a list, key and value of a map.
     """
 
     path: str
@@ -61,6 +62,7 @@ class Field:
     keys: tuple[str, ...] = ()
     unit: EpochUnit | None = None
     children: tuple[Field, ...] = ()
+    floor: bool = False
 
     @property
     def is_object(self) -> bool:
@@ -72,18 +74,30 @@ def payload_fields(table: str, schema: TableSchema, binding: Binding) -> tuple[F
     """Read the payload columns of a schema, in table order.
 
     Raises:
-        BadBinding: two columns claim one key, or an epoch unit is declared for a column that holds no time.
+        BadBinding: two columns claim one key, or an epoch unit or a floor is declared for a column that holds no time.
         UnsupportedType: a column's type has no JSON form.
     """
-    units = dict(binding.epoch_units)
     claimed = _keys(table, schema.payload)
-    fields = []
-    for column in schema.payload:
-        unit = units.get(column.field_id, column.epoch_unit)
-        required = column.required
-        keys = claimed[column.name]
-        fields.append(_field(table, column.name, column.type, required, keys, unit, units))
-    return tuple(fields)
+    times = _Times(table, dict(binding.epoch_units), frozenset(binding.floors))
+    return tuple(
+        _field(
+            times,
+            column.name,
+            pa.field(column.name, column.type, nullable=not column.required),
+            claimed[column.name],
+            (column.field_id, column.epoch_unit),
+        )
+        for column in schema.payload
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """How a table's times are read, by field id."""
+
+    table: str
+    units: Mapping[int, EpochUnit]
+    floors: frozenset[int]
 
 
 def _keys(table: str, columns: tuple[Column, ...]) -> dict[str, tuple[str, ...]]:
@@ -110,42 +124,49 @@ def _names(column: Column) -> tuple[str, ...]:
 
 
 def _field(
-    table: str,
+    times: _Times,
     path: str,
-    kind: pa.DataType,
-    required: bool,
+    arrow: pa.Field,
     keys: tuple[str, ...],
-    unit: EpochUnit | None,
-    units: dict[int, EpochUnit],
+    default: tuple[int, EpochUnit | None],
 ) -> Field:
-    name = _kind(kind)
+    """Read one field; ``default`` is its id, and its unit where the binding names none."""
+    field_id, unit = default
+    unit = times.units.get(field_id, unit)
+    name = _kind(arrow.type)
     if name is None:
         raise UnsupportedType(
-            f"{table}: column {path} is {kind}, which has no JSON form; see docs/json-types.md.",
-            table=table,
+            f"{times.table}: column {path} is {arrow.type}, which has no JSON form; see docs/json-types.md.",
+            table=times.table,
             column=path,
-            type=str(kind),
+            type=str(arrow.type),
         )
     if unit is not None and name not in TIME_KINDS:
         raise BadBinding(
-            f"{table}: an epoch unit is declared for {path}, which is {name}; only date, timestamp and "
+            f"{times.table}: an epoch unit is declared for {path}, which is {name}; only date, timestamp and "
             f"timestamptz can have one.",
-            table=table,
+            table=times.table,
+            column=path,
+        )
+    floor = field_id in times.floors
+    if floor and name not in ("timestamp", "timestamptz"):
+        raise BadBinding(
+            f"{times.table}: a floor of times is declared for {path}, which is {name}; only timestamp and timestamptz "
+            f"can have one.",
+            table=times.table,
             column=path,
         )
     children = tuple(
         _field(
-            table,
+            times,
             child_path,
-            child.type,
-            not child.nullable,
+            child,
             (child.name,) if name == "struct" else (),
-            units.get(field_id_if_any(child) or 0),
-            units,
+            (field_id_if_any(child) or 0, None),
         )
-        for child_path, child in _children(path, name, kind)
+        for child_path, child in _children(path, name, arrow.type)
     )
-    return Field(path, name, kind, required, keys, unit, children)
+    return Field(path, name, arrow.type, not arrow.nullable, keys, unit, children, floor)
 
 
 def _children(path: str, name: Kind, kind: pa.DataType) -> list[tuple[str, pa.Field]]:

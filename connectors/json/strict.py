@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import date
-from decimal import Context, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any, NoReturn
 
 from connectors.json.fields import (
@@ -32,8 +32,8 @@ _MAX_NUMBER_CHARS = 2_000
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?([0-9]+))?")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIMESTAMP = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
-    r"(Z|[+-][0-9]{2}:[0-9]{2})?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+    r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -194,7 +194,7 @@ def _timestamp(field: Field, value: Any, _: Fallback) -> int:
     if field.unit is not None:
         return _epoch_us(field, field.unit, value)
     zoned = field.kind == "timestamptz"
-    form = "YYYY-MM-DDTHH:MM:SS[.ffffff]" + ("(Z|+HH:MM|-HH:MM)" if zoned else "")
+    form = "YYYY-MM-DDTHH:MM[:SS[.ffffff]]" + ("(Z|+HH:MM|-HH:MM)" if zoned else "")
     if not isinstance(value, str) or isinstance(value, Number):
         raise _expected(field, value, f"a string {form}")
     matched = _TIMESTAMP.fullmatch(value)
@@ -204,25 +204,30 @@ def _timestamp(field: Field, value: Any, _: Fallback) -> int:
     if zoned is (offset is None):
         had = "no offset from UTC" if zoned else "an offset from UTC"
         raise Unfit(field.path, f"the string has {had}; a {field.kind} is {form}")
-    if fraction is not None and len(fraction) > 6:
+    fraction = fraction or ""
+    if fraction[6:].strip("0") and not field.floor:
         raise Unfit(
             field.path, f"a {field.kind} holds microseconds, the string has more digits"
         )
     days = day_number(day)
-    if days is None or int(hour) > 23 or int(minute) > 59 or int(second) > 59:
+    if days is None or int(hour) > 23 or int(minute) > 59 or int(second or "0") > 59:
         raise Unfit(field.path, f"the string is no {field.kind} of years 0001 to 9999")
     seconds = (
-        int(hour) * 3600 + int(minute) * 60 + int(second) - _offset_s(field, offset or "Z")
+        int(hour) * 3600
+        + int(minute) * 60
+        + int(second or "0")
+        - _offset_s(field, offset or "Z")
     )
     return _in_years(
-        field, days * DAY_US + seconds * 1_000_000 + int((fraction or "0").ljust(6, "0"))
+        field, days * DAY_US + seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     )
 
 
 def _offset_s(field: Field, offset: str) -> int:
+    """Return the seconds that an offset lies east of UTC: Z, or a sign with HH, HHMM or HH:MM."""
     if offset == "Z":
         return 0
-    hours, minutes = int(offset[1:3]), int(offset[4:6])
+    hours, minutes = int(offset[1:3]), int(offset[3:].removeprefix(":") or "0")
     if hours > 23 or minutes > 59:
         raise Unfit(field.path, "the offset from UTC is not between -23:59 and +23:59")
     return (hours * 3600 + minutes * 60) * (-1 if offset[0] == "-" else 1)
@@ -236,11 +241,12 @@ def _epoch_us(field: Field, unit: EpochUnit, value: Any) -> int:
     if number is None or (number != 0 and number.adjusted() > 21):
         raise Unfit(field.path, f"the number is beyond {field.kind}")
     micros = epoch_us(unit, number)
-    if micros != micros.to_integral_value(context=_WIDE):
+    whole = micros.to_integral_value(ROUND_FLOOR, context=_WIDE)
+    if micros != whole and not field.floor:
         raise Unfit(
             field.path, "the number of time units is not a whole number of microseconds"
         )
-    return _in_years(field, int(micros))
+    return _in_years(field, int(whole))
 
 
 def epoch_us(unit: EpochUnit, number: Decimal) -> Decimal:

@@ -48,6 +48,10 @@ _REFUSED_BY_WRITER = re.compile(
 
 #: Iceberg writes the values of partitions into manifests, in the type of their field.
 _TOO_LARGE = re.compile(r"Cannot write value as decimal\((\d+), ?(\d+)\), too large")
+#: A folder of a partition whose name a file system refuses: Hadoop says that it made none, Java that its name is too long.
+_TOO_LONG = re.compile(
+    r"(?:Mkdirs failed to create [^\n]*?|[^\n]*?)/([^/\s=]+=[^/\s]{240,})/[^\n]*(?:\(exists=false|\(File name too long\))"
+)
 #: Its writer closes a partition's file when the next partition begins. Fields as the spec prints them: ``1000: d: identity(4)``.
 _APART = re.compile(
     r"Incoming records violate the writer assumption.*?in spec \[(.*?)\n\]", re.DOTALL
@@ -213,6 +217,8 @@ def _lacking(text: str) -> str | None:
 
 def _of_partitions(text: str) -> tuple[type[FederationError], str] | None:
     """What rows are in no partition of, or come apart, whenever it is tried; and what to do."""
+    if folder := _TOO_LONG.search(text):
+        return BadBinding, too_long(folder[1])
     if large := _TOO_LARGE.search(text):
         precision, scale = int(large[1]), large[2]
         widen = (
@@ -233,6 +239,15 @@ def _of_partitions(text: str) -> tuple[type[FederationError], str] | None:
             f"the table is tiered again."
         )
     return None
+
+
+def too_long(folder: str) -> str:
+    """Say that a store takes no name as long as that of a partition's folder, ``field=value``."""
+    return (
+        f"a value of partition field {folder.partition('=')[0]} makes a folder's name of {len(folder)} characters, more than "
+        f"the store takes, as it will again; partition by truncate or bucket of the column instead (ALTER TABLE ... REPLACE "
+        f"PARTITION FIELD ... WITH truncate(16, ...)). Then the table is tiered again."
+    )
 
 
 def _of_store(text: str) -> str | None:

@@ -7,6 +7,7 @@ dies. Names differ between attempts, so that one never writes what another wrote
 from __future__ import annotations
 
 import contextlib
+import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -89,6 +90,12 @@ class TableFiles:
             for path in self._paths:
                 with contextlib.suppress(OSError):
                     self._store.delete_file(path)
+
+    @property
+    def longest_folder(self) -> str:
+        """The longest name of a partition's folder, ``field=value``, of the files so far; empty where there is none."""
+        folders = (path.removeprefix(self._folder.path).split("/")[:-1] for path in self._paths)
+        return max(itertools.chain([""], *folders), key=len)
 
     def write(self, rows: pa.RecordBatch) -> None:
         for key, part in by_partition(rows, self._options.partitions):

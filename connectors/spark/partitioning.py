@@ -5,7 +5,6 @@ Iceberg spec, "Partition Transforms" and "JSON single-value serialization"; path
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote_plus
@@ -13,6 +12,7 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from planner.days import civil
 from planner.parquet_writing import PartitionColumn
 
 Value = str | int | bool | None
@@ -131,19 +131,12 @@ def _quoted(text: str) -> str:
 
 
 def _date(days: int) -> str:
-    year, month, day = _civil(days)
+    year, month, day = civil(days)
     return f"{year:04d}-{month:02d}-{day:02d}"
 
 
 def _iso_date(days: int) -> str:
     """As ``java.time.LocalDate`` writes and reads it."""
-    year, month, day = _civil(days)
+    year, month, day = civil(days)
     sign = "+" if year > _LAST_PLAIN_YEAR else "-" if year < 0 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
-
-
-def _civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of a day since 1970."""
-    cycles, rest = divmod(days, _CYCLE_DAYS)
-    date = dt.date(_EPOCH_YEAR, 1, 1) + dt.timedelta(rest)
-    return date.year + _CYCLE_YEARS * cycles, date.month, date.day

@@ -112,7 +112,7 @@ def start_session(
 
     Raises:
         BadConfig: as ``session_conf``.
-        Unavailable: the master does not take the application.
+        Unavailable: the master does not take the application, or Spark's JVM ends while it starts.
     """
     conf = session_conf(settings, catalogs, jars)
     # Which Python runs on executors is read by pyspark from the environment only.
@@ -121,23 +121,25 @@ def start_session(
     else:
         # Executors on this machine run this interpreter: it has the decoder that readers run too.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with tempfile.TemporaryDirectory(prefix="thermocline-spark-") as folder:
-        _launch(conf, Path(folder) / "spark.conf")
+    _without_logged_traces()
     try:
+        with tempfile.TemporaryDirectory(prefix="thermocline-spark-") as folder:
+            _launch(conf, Path(folder) / "spark.conf")
         session = SparkSession.builder.config(
             conf=SparkConf().setAll(list(conf.items()))
         ).getOrCreate()
-    except (Py4JError, PySparkException) as error:
+        keys = ("ssl.cabundle", CA_BUNDLE)
+        bundles = [each[key] for each in catalogs.values() for key in keys if each.get(key)]
+        trust(session, bundles)
+        if not settings.master.startswith("local"):
+            ship_sources(session.sparkContext)
+    except (Py4JError, PySparkException, OSError) as error:
         raise Unavailable(
             f"Spark did not start with master {settings.master}: is it reachable, and has it room for the job? "
             f"Spark's own words are above.",
             master=settings.master,
         ) from error
-    keys = ("ssl.cabundle", CA_BUNDLE)
-    trust(session, [each[key] for each in catalogs.values() for key in keys if each.get(key)])
-    if not settings.master.startswith("local"):
-        ship_sources(session.sparkContext)
-    _without_traces(session)
+    _without_printed_traces(session)
     return session
 
 
@@ -146,15 +148,18 @@ def session_of_process() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def _without_traces(session: SparkSession) -> None:
-    """Keep py4j and pyspark from printing tracebacks when the JVM ends; the caller gets an exception.
-
-    py4j logs to the root logger. pyspark's server for accumulators prints as its base class does; a job whose updates
-    did not arrive fails on Java's side.
-    """
+def _without_logged_traces() -> None:
+    """Keep py4j from logging tracebacks when the JVM ends, to the root logger; the caller gets an exception."""
     logger = logging.getLogger()
     if _is_ours not in logger.filters:
         logger.addFilter(_is_ours)
+
+
+def _without_printed_traces(session: SparkSession) -> None:
+    """Keep pyspark's server for accumulators from printing tracebacks when the JVM ends, as its base class does.
+
+    A job whose updates did not arrive fails on Java's side.
+    """
     server: Any = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None

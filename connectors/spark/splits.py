@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from connectors import failpoints
 from connectors.object_store_errors import cause
 from connectors.spark.columns import to_spark
 from connectors.spark.data_folder import TableFolder
-from connectors.spark.errors import pack
+from connectors.spark.errors import pack, too_long
 from connectors.spark.parquet_files import ParquetFile, TableFiles
 from planner.binding import Binding
-from planner.errors import ColdStoreUnavailable, FederationError
+from planner.errors import BadBinding, ColdStoreUnavailable, FederationError
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange, joined
 from planner.parquet_writing import ParquetOptions
@@ -146,10 +147,10 @@ class SplitWriter:
                 decoded = decoder.decode(raw)
                 outcomes += decoded.outcomes
                 rows += decoded.rows.num_rows
-                with _store_errors(self.table):
+                with _store_errors(self.table, files):
                     files.write(decoded.rows)
             failpoints.reach("after_fetch")
-            with _store_errors(self.table):
+            with _store_errors(self.table, files):
                 written = files.close()
         reader.reports.add(
             {(reader.run, index): TaskReport(outcomes, rows, log_bytes, written)}
@@ -157,10 +158,13 @@ class SplitWriter:
 
 
 @contextlib.contextmanager
-def _store_errors(table: TableName) -> Iterator[None]:
+def _store_errors(table: TableName, files: TableFiles) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            sentence = too_long(files.longest_folder)
+            raise BadBinding(f"{table}: {sentence}", table=str(table)) from error
         reason = cause(error) or "try again"
         raise ColdStoreUnavailable(
             f"{table}: a data file could not be written: {reason}.", table=str(table)

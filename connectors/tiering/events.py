@@ -55,6 +55,14 @@ class TableFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainFailed:
+    """A table is not tiered up to the log's end. The failure that ends the drain is another table's."""
+
+    table: TableName
+    error: FederationError
+
+
+@dataclass(frozen=True, slots=True)
 class TableRecovered:
     table: TableName
 
@@ -67,7 +75,13 @@ class TableRemoved:
 
 
 Event = (
-    TableMeasured | RoundPublished | RoundRefused | TableFailed | TableRecovered | TableRemoved
+    TableMeasured
+    | RoundPublished
+    | RoundRefused
+    | TableFailed
+    | DrainFailed
+    | TableRecovered
+    | TableRemoved
 )
 #: Called from several threads; must not raise.
 Listener = Callable[[Event], None]

@@ -121,22 +121,26 @@ class TieringService:
         """Tier every table up to the log's end; return how many tables there are.
 
         Raises:
-            FederationError: the first failure, once the other tables are done.
+            FederationError: the first failure, once the other tables are done; theirs are told as ``DrainFailed``.
         """
         self._add(self.discover())
         with self._pool() as pool:
             for name, table in self._tables.items():
                 self._running[name] = pool.submit(self._drain, table), _DRAIN
-            rounds = [future for future, _ in self._running.values()]
-            while not self._stopping and not all(future.done() for future in rounds):
+            rounds = {name: future for name, (future, _) in self._running.items()}
+            while not self._stopping and not all(future.done() for future in rounds.values()):
                 time.sleep(_TICK_S)
-        for future in rounds:
-            if future.done() and not future.cancelled():
-                try:
-                    future.result()
-                except Exception:
-                    self._check_all()
-                    raise
+        failures = {
+            name: error
+            for name, future in rounds.items()
+            if future.done() and not future.cancelled() and (error := future.exception())
+        }
+        if failures:
+            self._check_all()
+            first, *others = failures
+            for name in others:
+                self._tell(events.DrainFailed(name, _ours(name, failures[name])))
+            raise failures[first]
         return len(rounds)
 
     def _check_all(self) -> None:
@@ -371,7 +375,7 @@ class TieringService:
             self._tell(failed)
 
 
-def _ours(table: TableName, error: Exception) -> FederationError:
+def _ours(table: TableName, error: BaseException) -> FederationError:
     if isinstance(error, FederationError):
         return error
     return InternalError(

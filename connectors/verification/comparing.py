@@ -67,8 +67,8 @@ class Comparer:
         self.unchecked: tuple[str, ...] = ()
         where = ", ".join(place(item) for item in segment.ranges)
         # Each skip makes another shape, and the decoder is the same.
-        shape = replace(pin.binding, skips=segment.skipped).shape
-        if segment.shape not in (None, shape):
+        bound = replace(pin.binding, skips=segment.skipped)
+        if segment.shape is not None and not bound.gives_rows_of(segment.shape, tiered):
             self.unchecked = (f"values at {where}: they were tiered with another shape",)
         elif with_values:
             oldest = audit.schemas[min(audit.schemas)]

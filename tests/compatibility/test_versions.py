@@ -6,7 +6,6 @@ import functools
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from planner.snapshots import TAG, History, Snapshot
 from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
 from tests.fixtures.spark import BoundTable
 from tests.harness.builders import BINDING, FLOWS, vector
+from tests.harness.earlier_version import ROOT, unpack
 from tests.harness.forked_python import plain_python
 from tests.harness.generated_log import (
     CLUSTER,
@@ -27,7 +27,6 @@ from tests.harness.generated_log import (
     expected_rows,
 )
 
-ROOT = Path(__file__).parents[2]
 #: Its formats are promised; newer versions read them, and it reads theirs.
 OLD = "0061fed"
 SAMPLE = ROOT / "tests" / "data" / f"written-by-{OLD}.json"
@@ -70,46 +69,7 @@ def run(source: Path, **request: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages of the old version and its tests, as git has them."""
-    folder = tmp_path_factory.mktemp("old")
-    archive = folder / "old.tar"
-    made = subprocess.run(
-        [
-            "git",
-            "archive",
-            "-o",
-            archive,
-            OLD,
-            "planner",
-            "connectors",
-            "proxy",
-            "thermocline",
-            "tests",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        why = f"git has no commit {OLD} here: {made.stderr}"
-        if _is_whole():
-            pytest.fail(why)
-        pytest.skip(f"{why} (no clone, or a shallow one)")
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
-    return folder
-
-
-def _is_whole() -> bool:
-    """Whether this is a clone with its whole history."""
-    answer = subprocess.run(
-        ["git", "rev-parse", "--is-shallow-repository"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return answer.stdout.strip() == "false"
+    return unpack(OLD, tmp_path_factory.mktemp("old"))
 
 
 @pytest.fixture

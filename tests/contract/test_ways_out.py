@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import cast
 
+import pyarrow as pa
 import pytest
 
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.json import decoder_for
-from connectors.repairs import RepairCommitter, Repairs, accepting
+from connectors.repairs import RepairCommitter, Repairs, accepting, moving_shape
 from connectors.tiering.round import tier_once
 from planner.cut import plan_cut
 from planner.errors import (
     BadParameter,
     ForeignCommit,
+    ShapeMismatch,
     TailGap,
     TieringConflict,
     UndecodableRecord,
@@ -22,7 +24,7 @@ from planner.errors import (
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from planner.repairs import AddedRows
-from planner.tiering import TieringBudget
+from planner.tiering import TieringBudget, plan_tiering
 from planner.verification.chain import check_chain
 from planner.watermark import Skip, Watermark
 from tests.doubles.amending import MemoryRepairCommitter
@@ -309,3 +311,59 @@ class TestWithATierer:
         with pytest.raises(TieringConflict):
             tier_once(table.log, target, TieringBudget())
         assert table.mark().next == vector(0, 0)
+
+
+def test_a_shape_is_moved_without_rows_and_tiering_goes_on(table: Table) -> None:
+    table.produce(b"{}")
+    table.cold.set_properties(on_error="skip")
+    pin = table.cold.store.pin(FLOWS)
+    assert pin.binding is not None
+    bounds = table.log.measure(["flows"])["flows"]
+    with pytest.raises(ShapeMismatch, match=r"`thermocline shape accept lake\.net\.flows`"):
+        plan_tiering(pin, bounds, TieringBudget())
+    before = table.mark()
+    moved = table.amender.amend(FLOWS, moving_shape(pin))
+    assert (moved.shape, moved.next) == (pin.binding.shape, before.next)
+    assert moved.shape != before.shape
+    after = table.cold.store.pin(FLOWS)
+    assert (after.watermark, moved.prev_snapshot_id) == (moved, pin.snapshot_id)
+    assert plan_tiering(after, bounds, TieringBudget()).offsets == 1
+    assert table.faults() == []
+    with pytest.raises(BadParameter, match="there is nothing to accept"):
+        table.amender.amend(FLOWS, moving_shape(after))
+
+
+def test_a_shape_that_is_another_than_the_one_looked_at_stays(table: Table) -> None:
+    table.cold.set_properties(on_error="skip")
+    pin = table.cold.store.pin(FLOWS)
+    table.cold.set_properties(json_mode="lenient")
+    before = table.head()
+    with pytest.raises(TieringConflict, match="is not the one that was shown any more"):
+        table.amender.amend(FLOWS, moving_shape(pin))
+    assert table.head() == before
+
+
+def test_a_new_column_under_the_same_key_takes_what_the_first_cannot_hold(
+    table: Table,
+) -> None:
+    table.produce(b'{"host": "a", "bytes": 10}', b'{"host": "b", "bytes": 10.5}')
+    raw = list(table.log.fetch(TopicSource("flows"), [OffsetRange(0, 0, 2)], timeout_s=1))
+
+    def rows() -> list[dict[str, object]]:
+        pin = table.cold.store.pin(FLOWS)
+        assert pin.binding is not None
+        decoder = decoder_for(str(FLOWS), pin.schema, pin.binding)
+        return [row for batch in raw for row in decoder.decode(batch).rows.to_pylist()]
+
+    with pytest.raises(UndecodableRecord, match="a number with fraction or exponent is no int"):
+        rows()
+    shape = table.mark().shape
+    table.cold.rename_column("bytes", "whole_bytes")
+    table.cold.add_column("bytes", pa.float64())
+    assert [(row["bytes"], row["whole_bytes"]) for row in rows()] == [
+        (10.0, None),
+        (10.5, None),
+    ]
+    pin = table.cold.store.pin(FLOWS)
+    assert pin.binding is not None
+    assert pin.binding.shape == shape

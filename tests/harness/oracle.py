@@ -116,22 +116,37 @@ def same(expected: Any, actual: Any) -> bool:
     return bool(expected == actual)
 
 
+@dataclass(frozen=True)
+class _Times:
+    units: dict[int, Any]
+    floors: set[int]
+
+
+@dataclass(frozen=True)
+class _At:
+    """One field: its id, its epoch unit, and whether it loses what is below a microsecond."""
+
+    field_id: int
+    unit: str | None
+    floor: bool
+
+
 def _payload(schema: TableSchema, binding: Binding, raw: bytes) -> dict[str, Any] | Bad:
     try:
         value = _object(raw)
     except _Refused:
         return Bad(None)
-    units = dict(binding.epoch_units)
+    times = _Times(dict(binding.epoch_units), set(binding.floors))
     columns = [column for column in schema.columns if column.name not in METADATA_TYPES]
     row = {}
     for column in columns:
-        unit = units.get(column.field_id, column.epoch_unit)
+        unit = times.units.get(column.field_id, column.epoch_unit)
         keys = [key for key in _names(column) if not _is_former_name(key, column, columns)]
         items = [value[key] for key in keys if key in value]
         try:
-            row[column.name] = _value(
-                column.type, column.required, unit, units, items[0] if items else None
-            )
+            field = pa.field(column.name, column.type, nullable=not column.required)
+            at = _At(column.field_id, unit, column.field_id in times.floors)
+            row[column.name] = _value(field, at, times, items[0] if items else None)
         except _Refused:
             return Bad(column.name)
     return row
@@ -189,17 +204,17 @@ def _too_deep(text: str) -> bool:
     return False
 
 
-def _value(
-    kind: pa.DataType, required: bool, unit: str | None, units: dict[int, Any], value: Any
-) -> Any:
+def _value(field: pa.Field, at: _At, times: _Times, value: Any) -> Any:
+    kind = field.type
     if value is None:
-        if required:
+        if not field.nullable:
             raise _Refused
         return None
 
     def inner(field: pa.Field, item: Any) -> Any:
         field_id = int((field.metadata or {}).get(b"PARQUET:field_id", 0))
-        return _value(field.type, not field.nullable, units.get(field_id), units, item)
+        below = _At(field_id, times.units.get(field_id), field_id in times.floors)
+        return _value(field, below, times, item)
 
     if pa.types.is_struct(kind):
         _expect(isinstance(value, dict))
@@ -209,9 +224,9 @@ def _value(
         return [inner(kind.value_field, item) for item in value]
     if pa.types.is_map(kind):
         return _entries(kind, inner, value)
-    if unit is not None:
-        return _epoch(kind, unit, value)
-    return _scalar(kind, value)
+    if at.unit is not None:
+        return _epoch(kind, at.unit, at.floor, value)
+    return _scalar(kind, at.floor, value)
 
 
 def _expect(value: bool) -> None:
@@ -234,7 +249,7 @@ def _entries(kind: pa.DataType, inner: Any, value: Any) -> list[tuple[Any, Any]]
     return read
 
 
-def _scalar(kind: pa.DataType, value: Any) -> Any:
+def _scalar(kind: pa.DataType, floor: bool, value: Any) -> Any:
     if kind == pa.bool_():
         _expect(isinstance(value, bool))
         return value
@@ -255,7 +270,7 @@ def _scalar(kind: pa.DataType, value: Any) -> Any:
     if kind == pa.date32():
         return _date(value)
     if pa.types.is_timestamp(kind):
-        return _timestamp(kind, value)
+        return _timestamp(kind, floor, value)
     if kind == pa.uuid():
         _expect([len(part) for part in value.split("-")] == [8, 4, 4, 4, 12])
         return uuid.UUID(bytes=_hex(value.replace("-", "")))
@@ -314,40 +329,45 @@ def _date(text: str) -> date:
         raise _Refused from cause
 
 
-def _timestamp(kind: pa.DataType, text: str) -> datetime:
+def _timestamp(kind: pa.DataType, floor: bool, text: str) -> datetime:
     east = timedelta(0)
     if kind.tz is not None:
         if text.endswith("Z"):
             text = text[:-1]
         else:
-            offset = re.fullmatch("([+-])([0-9]{2}):([0-9]{2})", text[-6:])
-            _expect(offset is not None)
-            assert offset is not None
-            _expect(int(offset[2]) <= 23 and int(offset[3]) <= 59)
-            east = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-            east = -east if offset[1] == "-" else east
-            text = text[:-6]
+            cut = max(text.rfind("+"), text.rfind("-"))
+            offset = text[cut:]
+            _expect(offset[1:].replace(":", "").isdecimal() and offset.isascii())
+            _expect([len(part) for part in offset[1:].split(":")] in ([2], [4], [2, 2]))
+            digits = offset[1:].replace(":", "").ljust(4, "0")
+            _expect(int(digits[:2]) <= 23 and int(digits[2:]) <= 59)
+            east = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+            east = -east if offset[0] == "-" else east
+            text = text[:cut]
+    whole, point, fraction = text.partition(".")
     _expect(
-        re.fullmatch(
-            "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?", text
-        )
+        re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?", whole)
         is not None
     )
-    whole, _, fraction = text.partition(".")
+    if point:
+        _expect(len(whole) == 19 and re.fullmatch("[0-9]+", fraction) is not None)
+        _expect(floor or int(fraction[6:] or "0") == 0)
     try:
-        value = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S")
-        value = value.replace(microsecond=int(fraction.ljust(6, "0") or "0")) - east
+        value = datetime.strptime(
+            whole.replace(" ", "T").ljust(19, " ").replace("   ", ":00"), "%Y-%m-%dT%H:%M:%S"
+        )
+        value = value.replace(microsecond=int(fraction[:6].ljust(6, "0"))) - east
     except (ValueError, OverflowError) as cause:
         raise _Refused from cause
     return value if kind.tz is None else value.replace(tzinfo=UTC)
 
 
-def _epoch(kind: pa.DataType, unit: str, value: Any) -> date | datetime:
+def _epoch(kind: pa.DataType, unit: str, floor: bool, value: Any) -> date | datetime:
     _expect(isinstance(value, _Number))
     micros = _exact(value.text) * 1_000_000 / UNITS_PER_SECOND[unit]
-    _expect(micros.denominator == 1)
+    _expect(floor or micros.denominator == 1)
     try:
-        text = EPOCH + timedelta(microseconds=int(micros))
+        text = EPOCH + timedelta(microseconds=math.floor(micros))
     except OverflowError as cause:
         raise _Refused from cause
     if kind == pa.date32():

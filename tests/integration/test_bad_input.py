@@ -350,8 +350,8 @@ def test_a_changed_shape_stops_the_tierer_but_no_reader(
         tiered_server.tier(table)
     assert refused.value.message == (
         f"{table}: rows below the watermark were decoded with shape {shapes['tiered_shape']}, the binding now "
-        f"asks for {shapes['binding_shape']} (decoder version, error policy, JSON mode or epoch units changed); "
-        f"restore the table properties, or move the shape on purpose."
+        f"asks for {shapes['binding_shape']} (decoder version, error policy, JSON mode, epoch units or floors changed); "
+        f"restore the table properties, or move the shape on purpose with `thermocline shape accept {table}`."
     )
 
 

@@ -255,3 +255,26 @@ def test_a_decimal_whose_truncation_fits_no_partition_is_named(lake: SparkLake) 
     table.sql("ALTER TABLE {t} ALTER COLUMN n TYPE decimal(10, 2)")
     tier(table, values, 20)
     assert rows_of(table) == 17
+
+
+@pytest.mark.parametrize(
+    "writer", [pytest.param({}, id="tasks"), pytest.param(BY_SPARK, id="spark")]
+)
+def test_a_partition_whose_folder_no_disk_takes_is_named(
+    lake: SparkLake, writer: Mapping[str, str]
+) -> None:
+    table = lake.create(
+        0, columns=columns(url=pa.string()), partition_by=("url",), properties=writer
+    )
+    values = {"url": ("https://example.org/" + "a" * 302, "short")}
+    with pytest.raises(BadBinding) as caught:
+        tier(table, values, 20)
+    assert caught.value.message == (
+        f"{table.name}: a value of partition field url makes a folder's name of 336 characters, more than the store takes, "
+        f"as it will again; partition by truncate or bucket of the column instead (ALTER TABLE ... REPLACE PARTITION FIELD "
+        f"... WITH truncate(16, ...)). Then the table is tiered again."
+    )
+    assert table.branches() == []
+    table.sql("ALTER TABLE {t} REPLACE PARTITION FIELD url WITH truncate(16, url)")
+    tier(table, values, 20)
+    assert rows_of(table) == 17

@@ -206,14 +206,17 @@ def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
     assert not [ref for ref in loaded.metadata.refs if ref.startswith(STAGE_BRANCH_PREFIX)]
 
 
-def test_once_names_the_first_failure_and_tiers_the_rest(site: TierSite, kafka: Kafka) -> None:
-    poisoned, well = kafka.topic(), kafka.topic()
-    bad, good = site.create(poisoned), site.create(well)
-    kafka.produce(poisoned, [b"not json"])
-    kafka.produce(well, values(10))
+def test_once_names_each_failure_and_tiers_the_rest(site: TierSite, kafka: Kafka) -> None:
+    topics = [kafka.topic() for _ in range(3)]
+    bad, good, other = map(site.create, topics)
+    kafka.produce(topics[0], [b"not json"])
+    kafka.produce(topics[1], values(10))
+    kafka.produce(topics[2], [b"nor this"])
     code, said = site.run("--once")
     assert code == 6, said
-    assert (site.watermark(bad), site.watermark(good)) == (0, 10)
+    assert [site.watermark(name) for name in (bad, good, other)] == [0, 10, 0]
+    for name in (bad, other):
+        assert said.count(f"{name}: the record at partition 0, offset 0 does not decode") == 1
     assert "Traceback" not in said
 
 
@@ -250,3 +253,39 @@ def test_a_tierer_whose_jvm_is_killed_ends_with_its_one_sentence(
         assert word not in tierer.said, tierer.said
     # Committed as a whole or not at all; whoever is started next goes on from there.
     assert site.watermark(name) in ((100,) if not failpoint else (0,))
+
+
+@pytest.mark.parametrize(
+    "after_s",
+    [
+        pytest.param(0.0, marks=pytest.mark.soak),
+        0.7,
+        pytest.param(1.5, marks=pytest.mark.soak),
+        pytest.param(3.0, marks=pytest.mark.soak),
+    ],
+)
+def test_a_tierer_whose_jvm_dies_while_spark_starts_ends_with_a_sentence(
+    site: TierSite, kafka: Kafka, after_s: float
+) -> None:
+    name = site.create(kafka.topic())
+    tierer = site.start("loop", str(name))
+
+    def java() -> list[psutil.Process]:
+        members = psutil.Process(tierer.process.pid).children(recursive=True)
+        return [member for member in members if is_spark(member)]
+
+    tierer.wait_for(lambda: bool(java()))
+    time.sleep(after_s)
+    for member in java():
+        member.kill()
+    assert tierer.process.wait(60) == 3, tierer.said
+    assert ("Spark did not start" in tierer.said) != ("Spark has ended" in tierer.said)
+    assert "Traceback" not in tierer.said, tierer.said
+
+
+def is_spark(process: psutil.Process) -> bool:
+    """Return whether it is the JVM of a driver, and not one that is asked for its version."""
+    try:
+        return any("SparkSubmit" in argument for argument in process.cmdline())
+    except psutil.Error:
+        return False

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from planner.errors import (
     FederationError,
     ForeignCommit,
+    ShapeMismatch,
     SnapshotExpired,
     TailGap,
     UndecodableRecord,
@@ -187,6 +188,37 @@ def test_a_poisoned_record_is_given_up_by_readers_and_tierer_alike(
     assert rows(tiered_server, table) == [0, 1, 2, 4, 5, 6, 7]
     assert run("skip", table, "--partition", 0, "--offset", 6, "--force").code == 0
     assert rows(tiered_server, table) == [0, 1, 2, 4, 5, 7]
+
+
+def test_another_shape_is_accepted_on_purpose_and_tiering_goes_on(
+    kafka: Kafka, tiered_server: TieredServer, run: Run
+) -> None:
+    topic = kafka.topic()
+    table = tiered_server.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 3))
+    tiered_server.tier(table)
+    assert "there is nothing to accept" in str(run("shape", "accept", table, "--yes").error)
+    tiered_server.spark(table).sql(
+        "ALTER TABLE {t} SET TBLPROPERTIES ('thermocline.on_error' = 'skip')"
+    )
+    kafka.produce(topic, [b"{poison", *events(4, 6)])
+    with pytest.raises(ShapeMismatch, match=f"`thermocline shape accept {table}`"):
+        tiered_server.tier(table)
+    assert rows(tiered_server, table) == [0, 1, 2, 4, 5]
+    refused = run("shape", "accept", table, answer="n\n")
+    assert refused.code == 1
+    with pytest.raises(ShapeMismatch):
+        tiered_server.tier(table)
+    accepted = run("shape", "accept", table, answer="y\n")
+    assert accepted.code == 0
+    outcomes = tiered_server.tier(table).outcomes
+    assert (outcomes.rows, outcomes.skipped) == (2, 1)
+    assert rows(tiered_server, table) == [0, 1, 2, 4, 5]
+    verified = run("verify", table)
+    assert verified.code == 0, verified.out
+    assert "values at partition 0, offsets 0 to 2: they were tiered with another shape" in (
+        verified.out
+    )
 
 
 def test_rows_of_another_writer_are_accepted(

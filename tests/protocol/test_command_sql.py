@@ -76,6 +76,16 @@ def test_every_format_holds_the_same_rows(run: Callable[..., Output], tmp_path: 
     assert parquet.read_table(target).to_pylist() == expected
 
 
+@pytest.mark.parametrize("form", ["table", "csv", "json", "jsonl"])
+def test_a_year_that_python_does_not_have_is_printed(
+    run: Callable[..., Output], form: str
+) -> None:
+    sql = "SELECT TIMESTAMP '58877-01-01' AS t, TIMESTAMPTZ '58877-01-01 00:00:00+00' AS z"
+    code, out, err = run("sql", sql, "--format", form)
+    assert (code, err) == (0, "")
+    assert out.count(b"58877-01-01 00:00:00.000000") == 2
+
+
 def test_a_long_table_says_that_there_is_more(run: Callable[..., Output]) -> None:
     _, out, _ = run("sql", "FROM range(1000)", "--max-rows", "2")
     assert out.decode().splitlines() == [

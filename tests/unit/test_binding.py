@@ -1,8 +1,12 @@
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 from planner.binding import MAX_TAIL_ROWS, MIRROR, Binding, parse_binding
 from planner.errors import BadBinding
-from tests.harness.builders import FLOWS
+from planner.schema import TIMESTAMPTZ, Column
+from tests.harness.builders import FLOWS, schema
 
 
 @pytest.mark.parametrize(
@@ -14,6 +18,7 @@ from tests.harness.builders import FLOWS
             on_error="skip",
             json_mode="lenient",
             epoch_units=((4, "ms"), (17, "ns")),
+            floors=(4, 18),
             max_tail_rows=5,
             max_tail_bytes=6,
         ),
@@ -48,6 +53,8 @@ def test_a_table_that_names_no_topic_is_unbound() -> None:
         (MAX_TAIL_ROWS, "many", "a whole number above 0"),
         ("thermocline.epoch_unit.x", "ms", "not a field id with a unit"),
         ("thermocline.epoch_unit.4", "min", "not a field id with a unit"),
+        ("thermocline.fraction.x", "floor", "not a field id with what to do; that is floor"),
+        ("thermocline.fraction.4", "round", "not a field id with what to do; that is floor"),
     ],
 )
 def test_a_wrong_property_is_named(key: str, value: str, text: str) -> None:
@@ -67,3 +74,45 @@ def test_the_shape_follows_what_decides_values_and_nothing_else() -> None:
         shape,
     }
     assert len(others) == 5
+
+
+#: The shapes that e9728f6, whose strict JSON took fewer forms of times, gave these.
+EARLIER = {
+    ("fail", "strict"): "ae369d189892d514",
+    ("null", "strict"): "75da13e3b13b9c31",
+    ("skip", "strict"): "d99655086756a1ed",
+    ("fail", "lenient"): "3921dc93b1fce84c",
+    ("null", "lenient"): "9910ccd333ee1eb0",
+    ("skip", "lenient"): "99083934bcebbd9c",
+}
+NESTED = pa.map_(pa.string(), pa.list_(pa.struct([pa.field("t", pa.timestamp("us"))])))
+LONG = schema(Column(4, "a", pa.int64()), Column(5, "d", pa.date32()))
+TIMES = [schema(Column(4, "a", TIMESTAMPTZ)), schema(Column(4, "a", NESTED))]
+
+
+@pytest.mark.parametrize(("policy", "mode"), EARLIER)
+def test_more_forms_move_the_shape_only_where_a_bad_record_became_something(
+    policy: Any, mode: Any
+) -> None:
+    binding, earlier = Binding("flows", on_error=policy, json_mode=mode), EARLIER[policy, mode]
+    moves = policy != "fail" and mode == "strict"
+    assert (binding.shape != earlier) == moves
+    assert binding.gives_rows_of(earlier, LONG)
+    for times in TIMES:
+        assert binding.gives_rows_of(earlier, times) != moves
+        assert binding.gives_rows_of(binding.shape, times)
+    other = Binding("flows", on_error=policy, json_mode=mode, epoch_units=((9, "s"),))
+    assert not binding.gives_rows_of(other.shape, LONG)
+
+
+def test_a_number_that_is_a_time_is_no_written_time() -> None:
+    epochs = Binding("flows", on_error="skip", epoch_units=((4, "ms"),))
+    assert epochs.gives_rows_of("91bd72651d5e5e1c", schema(Column(4, "a", TIMESTAMPTZ)))
+    assert not epochs.gives_rows_of("91bd72651d5e5e1c", schema(Column(5, "a", TIMESTAMPTZ)))
+
+
+def test_a_floor_moves_the_shape_only_where_a_bad_record_became_something() -> None:
+    for policy in ("fail", "null", "skip"):
+        one = Binding("flows", on_error=policy)
+        other = Binding("flows", on_error=policy, floors=(4,))
+        assert (one.shape == other.shape) == (policy == "fail")

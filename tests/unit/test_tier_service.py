@@ -17,7 +17,7 @@ from connectors.tiering.round import tier_once
 from connectors.tiering.service import ServiceLimits, TieringService
 from planner.binding import Binding
 from planner.cut import ColdSlice, Pin
-from planner.errors import CatalogUnavailable, FederationError, LogUnavailable
+from planner.errors import CatalogUnavailable, FederationError, LogUnavailable, TailGap
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Staged, TopicSource
@@ -59,6 +59,8 @@ class RecordedEvents:
                 self.tries[name] = self.tries.get(name, 0) + 1
                 if is_first:
                     self.lines.append((name, type(error).__name__))
+            case events.DrainFailed(error=error):
+                self.lines.append((name, type(error).__name__))
             case events.TableRecovered():
                 self.lines.append((name, "recovered"))
             case events.TableRemoved():
@@ -472,6 +474,18 @@ def test_a_drain_ends_at_the_logs_end_and_tells_the_first_failure_last(
         lake_in_memory.service(at_once=1).drain()
     assert (lake_in_memory.rows(gap), lake_in_memory.rows(well)) == (0, 9)
     assert lake_in_memory.service(discover=lambda: [well]).drain() == 1
+
+
+def test_a_drain_tells_each_table_that_was_not_tiered(lake_in_memory: Lake) -> None:
+    for number in range(4):
+        lake_in_memory.create(f"t{number}")
+        lake_in_memory.send(f"t{number}", 9)
+    for topic in ("t0", "t2", "t3"):
+        lake_in_memory.log.delete_records(topic, 0, 3)
+    with pytest.raises(TailGap, match=r"t0.*cold data ends at offset 0"):
+        lake_in_memory.service().drain()
+    heard = {f"t{number}": lake_in_memory.heard.of(f"t{number}") for number in range(4)}
+    assert heard == {"t0": [], "t1": ["published"], "t2": ["TailGap"], "t3": ["TailGap"]}
 
 
 def test_what_all_tables_need_ends_the_service_when_it_is_gone(lake_in_memory: Lake) -> None:

@@ -65,7 +65,7 @@ def command(
 
     Without names, all bound tables; new ones are found. A table is published when its files would be full, its
     oldest row is old, or its tail or the log's retention presses. A line per publish. One table's failure stops
-    no other: it is told and tried again, ever more slowly; with --once it is the exit code.
+    no other: it is told and tried again, ever more slowly; with --once each is told, and the first is the exit code.
     """
     loop = arguments[:1] == ("loop",)
     if once and loop:

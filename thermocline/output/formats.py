@@ -8,6 +8,7 @@ there and as base64 in JSON.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 import sys
@@ -15,10 +16,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 import pyarrow as pa
+
+from thermocline.output.values import is_far, plain_values
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -90,16 +93,21 @@ def csv_rows(sink: BinaryIO) -> Callable[[pa.Schema, Batches], None]:
 
     def write(schema: pa.Schema, batches: Batches) -> None:
         nonlocal begun
-        flat = pa.schema([(field.name, _csv_type(field.type)) for field in schema])
+        # Of one type each: a time that Arrow writes as another one makes its batch's column a text.
+        for flat, group in itertools.groupby(
+            map(_flat, batches), key=lambda batch: batch.schema
+        ):
+            _write(flat, group)
+        if not begun:
+            _write(pa.schema([(field.name, _csv_type(field.type)) for field in schema]), ())
+
+    def _write(flat: pa.Schema, group: Batches) -> None:
+        nonlocal begun
         options = csv.WriteOptions(include_header=not begun)
         begun = True
         with csv.CSVWriter(sink, flat, write_options=options) as writer:
-            for batch in batches:
-                columns = [
-                    _csv_column(column, kind)
-                    for column, kind in zip(batch.columns, flat.types, strict=True)
-                ]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
+            for batch in group:
+                writer.write_batch(batch)
 
     return write
 
@@ -163,21 +171,6 @@ def unique_names(schema: pa.Schema) -> list[str]:
     return names
 
 
-def plain_values(column: pa.Array) -> list[Any]:
-    """Return a column's values as Python's; nanoseconds as text, Python's times have none."""
-    if _has_nanoseconds(column.type):
-        column = column.cast(pa.string())
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-def _has_nanoseconds(kind: pa.DataType) -> bool:
-    return bool(
-        (pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind))
-        and kind.unit == "ns"
-    )
-
-
 def _csv_type(kind: pa.DataType) -> pa.DataType:
     is_text = pa.types.is_nested(kind) or _is_binary(kind) or pa.types.is_interval(kind)
     return pa.string() if is_text else kind
@@ -191,10 +184,19 @@ def _is_binary(kind: pa.DataType) -> bool:
     )
 
 
+def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of columns that CSV has."""
+    columns = [
+        _csv_column(column, pa.string() if is_far(column) else _csv_type(column.type))
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 def _csv_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
-    values = column.to_pylist()
+    values = plain_values(column)
     if _is_binary(column.type):
         return pa.array([None if value is None else value.hex() for value in values], kind)
     if pa.types.is_nested(column.type):

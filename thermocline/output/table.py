@@ -16,7 +16,7 @@ import click
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-from thermocline.output.formats import plain_values
+from thermocline.output.values import plain_values
 
 #: A cell is cut here, also where the terminal is wider.
 MAX_CELL_WIDTH = 80

@@ -45,6 +45,8 @@ class Lines:
                 self._publish(event)
             case events.RoundRefused(table, error):
                 self._tell(_about(table, error))
+            case events.DrainFailed(table, failure):
+                self._tell(f"{type(failure).__name__}: {_about(table, failure)}")
             case events.TableFailed(about, failure, is_first=True):
                 what = f"{type(failure).__name__}: {_about(about, failure)}"
                 self._tell(f"{_now()} {what} ({_tries(event)})")
