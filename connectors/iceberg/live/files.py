@@ -265,13 +265,12 @@ class LiveFiles:
                     for snapshot in source.document.get("snapshots") or ()
                 ]
                 snapshot_id = snapshot_id_of((cut, folder.replica, *named), in_use)
-                spec_id, _ = unpartitioned_spec(source.document)
                 written = write_snapshot(
                     output("-m.avro"),
                     output("-list.avro"),
                     version=version,
                     schema=source.schema,
-                    spec_id=spec_id,
+                    spec_id=unpartitioned_spec(source.document),
                     snapshot_id=snapshot_id,
                     parent_id=pin.snapshot_id,
                     sequence_number=int(source.document["last-sequence-number"]) + 1,
