@@ -4,8 +4,8 @@ Only what must change is changed, so nothing that this program does not know is 
 
 1. The live snapshot stands in ``snapshots`` and is the head of ``main``, but is not in ``snapshot-log``, which ends with the
    pin: else ``TIMESTAMP AS OF`` any later moment would answer with today's tail, and not with what was committed.
-2. It is one millisecond younger than its parent. DuckDB 1.5.5 reads a table as of its transaction's start, by the log: it
-   would leave out a snapshot that is younger, or that the log does not have. So it gets no log (``without_log``).
+2. It is one millisecond younger than its parent: readers leave out a snapshot from the future. DuckDB, which looks for the
+   head in the log, gets an answer of its own (``planner.client_answers``).
 3. ``gc.enabled`` is false: Iceberg's Java library then refuses to remove orphans, to expire snapshots and to purge. Orphan
    removal deletes files without a commit that could be refused.
 4. The binding is not told: who meets ``thermocline.cut`` must neither tail nor tier the table (``planner.binding``).
@@ -208,11 +208,6 @@ def _log(document: Mapping[str, Any], pin: Pin) -> list[Mapping[str, Any]]:
     log = list(document.get("snapshot-log") or ())
     ids = [entry["snapshot-id"] for entry in log]
     return log[: len(ids) - ids[::-1].index(pin.snapshot_id)] if pin.snapshot_id in ids else log
-
-
-def without_log(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata for a reader that would look up the head in the log."""
-    return {**document, "snapshot-log": []}
 
 
 def live_properties(properties: Mapping[str, str], cut: str) -> dict[str, str]:

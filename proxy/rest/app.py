@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, unquote, unquote_plus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from planner.client_answers import client_of
 from planner.errors import BadParameter, Cancelled, NotAllowed, Overloaded
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
@@ -53,8 +54,6 @@ _TOKENS = ["oauth", "tokens"]
 _LONGEST_LOAD_S = 60.0
 _READING = ("GET", "HEAD")
 _LOADED = "LoadTable"
-#: DuckDB, which looks up a table's head in its log.
-_READS_LOG = "duckdb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,7 @@ class RestApplication:
                 etags=[text.removeprefix("W/") for text in etags],
                 only_referenced=mode == "refs",
                 arrival_s=arrival_s,
-                is_logged=not request.headers.get("user-agent", "").startswith(_READS_LOG),
+                client=client_of(request.headers.get("user-agent", "")),
             )
             record.ended()
             if body is None:

@@ -6,12 +6,15 @@ import base64
 import binascii
 import hashlib
 import json
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from planner.binding import LIVE
+from planner.client_answers import RestClient
 from planner.errors import BadParameter, UnknownTable
-from planner.live_metadata import with_referenced_snapshots, without_log
+from planner.live_metadata import with_referenced_snapshots
 from planner.names import TableName
 from proxy.deadline import Deadline
 from proxy.live.tables import LiveTables
@@ -64,10 +67,12 @@ class LiveCatalog:
         tables: LiveTables,
         catalogs: Sequence[str],
         credentials: Callable[[TableName], HandOut] = lambda _: HandOut(),
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._tables = tables
         self._catalogs = tuple(catalogs)
         self._credentials = credentials
+        self._wall_clock = wall_clock
         self._variants = Texts(_MAX_VARIANT_BYTES)
 
     @property
@@ -143,12 +148,12 @@ class LiveCatalog:
         *,
         etags: Collection[str],
         only_referenced: bool,
-        is_logged: bool = True,
+        client: RestClient | None = None,
         arrival_s: float | None = None,
     ) -> tuple[str, bytes | None]:
         """Return an answer's ETag, and its body; None where its ETag is among the client's ``etags``.
 
-        ``is_logged``: with the snapshots' log, see ``planner.live_metadata``. ``arrival_s``: as for ``LiveTables.load``.
+        ``client``: whose answer differs, if so. ``arrival_s``: as for ``LiveTables.load``.
 
         Raises:
             UnknownTable, NotAllowed, FederationError: as ``LiveTables.load``.
@@ -157,7 +162,7 @@ class LiveCatalog:
         if warehouse.cut is not None:
             session = replace(session, cut=warehouse.text, freshness=None, wait_for=None)
         loaded = self._tables.load(session, table, deadline, arrival_s)
-        variant = ("-refs" if only_referenced else "") + ("" if is_logged else "-nolog")
+        variant, edit = self._variant_of(only_referenced, client)
         config = _handed_out(self._credentials(table))
         # New keys are a new answer: a client whose own have expired asks with the ETag of then.
         keys = "" if config == _NOTHING else f"-{hashlib.sha256(config).hexdigest()[:16]}"
@@ -168,7 +173,7 @@ class LiveCatalog:
         if variant:
             name = loaded.etag + variant
             before = self._variants.get(name)
-            metadata = before or _edited(metadata, only_referenced, is_logged)
+            metadata = before or _encoded(edit(json.loads(metadata)))
             self._variants.put(name, metadata)
         body = b'{"metadata-location":%s,"metadata":%s,%s}' % (
             _encoded(loaded.location),
@@ -176,6 +181,24 @@ class LiveCatalog:
             config,
         )
         return etag, body
+
+    def _variant_of(
+        self, only_referenced: bool, client: RestClient | None
+    ) -> tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]]:
+        """Return what a variant's ETag ends in, and its edit; the same text for the same edit."""
+        name, now_ms = "-refs" if only_referenced else "", 0
+        if client is not None:
+            name += f"-{client.name}"
+            if client.step_ms:
+                now_ms = int(self._wall_clock() * 1000) // client.step_ms * client.step_ms
+                name += f"-{now_ms}"
+
+        def edit(document: Mapping[str, Any]) -> Mapping[str, Any]:
+            if only_referenced:
+                document = with_referenced_snapshots(document)
+            return document if client is None else client.edit(document, now_ms)
+
+        return name, edit
 
     @staticmethod
     def _check_cut(warehouse: Warehouse, table: TableName) -> None:
@@ -219,12 +242,6 @@ def _handed_out(handed: HandOut) -> bytes:
             {"prefix": prefix, "config": dict(config)} for prefix, config in handed.by_prefix
         ]
     return _encoded(fields)[1:-1]
-
-
-def _edited(metadata: bytes, only_referenced: bool, is_logged: bool) -> bytes:
-    document = json.loads(metadata)
-    document = with_referenced_snapshots(document) if only_referenced else document
-    return _encoded(document if is_logged else without_log(document))
 
 
 def paged(names: Sequence[Namespace], token: str | None, size: int | None) -> Page:

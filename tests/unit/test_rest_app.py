@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from planner.client_answers import DUCKDB_SKEW_MS
 from planner.errors import LogUnavailable, NotAllowed, Unavailable, UnknownTable
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
@@ -27,7 +28,10 @@ from proxy.rest.catalog import HandOut, LiveCatalog
 from proxy.session import Session
 from tests.harness.builders import FLOWS
 
-METADATA = {"refs": {}, "snapshots": [{"snapshot-id": 1}], "snapshot-log": [{"snapshot-id": 1}]}
+METADATA = {
+    "refs": {}, "last-updated-ms": 1, "snapshots": [{"snapshot-id": 1}],
+    "snapshot-log": [{"snapshot-id": 1}],
+}  # fmt: skip
 
 
 class FixedTables:
@@ -99,10 +103,12 @@ class Site:
         self.records: list[CallRecord] = []
         self.credentials: dict[str, str] = {}
         self.by_prefix: list[tuple[str, dict[str, str]]] = []
+        self.now_s = 119.9
         catalog = LiveCatalog(
             cast("LiveTables", self.tables),
             ("lake",),
             lambda _: HandOut(self.credentials, self.by_prefix),
+            lambda: self.now_s,
         )
         self.app = RestApplication(catalog, cast("CallGate", self.gate), [self.records.append])
 
@@ -172,12 +178,16 @@ def test_a_load_has_metadata_location_and_configuration(site: Site) -> None:
     assert (record.method, record.table, record.outcome) == ("LoadTable", str(FLOWS), "ok")
 
 
+DUCKDB = "duckdb/v1.5.5(linux_amd64) python"
+
+
 @pytest.mark.parametrize(
     ("path", "headers", "etag", "snapshots", "log"),
     [
         ("?snapshots=all", {}, '"tag"', 1, 1),
         ("?snapshots=refs", {}, '"tag-refs"', 0, 1),
-        ("", {"user_agent": "duckdb/v1.5.5(linux_amd64) python"}, '"tag-nolog"', 1, 0),
+        ("", {"user_agent": DUCKDB}, '"tag-duckdb-60000"', 0, 0),
+        ("?snapshots=refs", {"user_agent": DUCKDB}, '"tag-refs-duckdb-60000"', 0, 0),
     ],
 )
 def test_variants_of_an_answer_have_etags_of_their_own(
@@ -188,6 +198,22 @@ def test_variants_of_an_answer_have_etags_of_their_own(
     assert answered["etag"] == etag
     assert (len(metadata["snapshots"]), len(metadata["snapshot-log"])) == (snapshots, log)
     assert site.ask(LOAD + path, if_none_match=f'"other", W/{etag}', **headers)[0] == 304
+
+
+def test_an_answer_that_depends_on_the_time_is_another_one_each_minute(site: Site) -> None:
+    def answer(**headers: str) -> tuple[int, str, Any]:
+        status, named, body = site.ask(LOAD, user_agent=DUCKDB, **headers)
+        return status, named["etag"], body and body["metadata"]["last-updated-ms"]
+
+    assert answer() == (200, '"tag-duckdb-60000"', 60_000 - DUCKDB_SKEW_MS)
+    site.now_s = 120.0
+    second = answer(if_none_match='"tag-duckdb-60000"')
+    assert second == (200, '"tag-duckdb-120000"', 120_000 - DUCKDB_SKEW_MS)
+    site.now_s = 179.9
+    assert answer() == second
+    assert answer(if_none_match=second[1]) == (304, second[1], None)
+    # Others have one answer, whatever the time.
+    assert site.ask(LOAD, if_none_match='"tag"')[0] == 304
 
 
 def test_keys_are_handed_out_where_there_are_some_and_new_ones_are_another_answer(
