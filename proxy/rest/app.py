@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, unquote_plus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from planner.client_answers import client_of
+from planner.client_answers import RestClient, client_of
 from planner.errors import BadParameter, Cancelled, NotAllowed, Overloaded
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
@@ -63,6 +63,7 @@ class _Load:
     user: str | None
     deadline: Deadline
     work: Callable[[], Response]
+    client: RestClient | None
 
 
 _Answer = TypeVar("_Answer", bound=Response | _Load)
@@ -95,7 +96,10 @@ class RestApplication:
             status, document = answer_of(error, record)
             await JSONResponse(document, status)(scope, receive, send)
             return
-        answer = await self._on_thread(lambda: self._answer(request, body, record), record)
+        client = client_of(request.headers.get("user-agent", ""))
+        answer = await self._on_thread(
+            lambda: self._answer(request, body, record), record, client
+        )
         if isinstance(answer, _Load):
             answer = await self._loaded(answer, record, receive)
         if request.method == "HEAD":
@@ -107,10 +111,10 @@ class RestApplication:
         leaving = asyncio.create_task(self._until_gone(load, receive))
         try:
             async with self._loads.one(load.user, load.deadline):
-                return await self._on_thread(load.work, record)
+                return await self._on_thread(load.work, record, load.client)
         except (Overloaded, Cancelled) as error:
-            refusal = _failure(error, record)
-            return await self._on_thread(lambda: refusal, record)
+            refusal = _failure(error, record, load.client)
+            return await self._on_thread(lambda: refusal, record, load.client)
         finally:
             leaving.cancel()
 
@@ -122,7 +126,7 @@ class RestApplication:
         self._loads.wake()
 
     async def _on_thread(
-        self, work: Callable[[], _Answer], record: CallRecord
+        self, work: Callable[[], _Answer], record: CallRecord, client: RestClient | None
     ) -> _Answer | Response:
         """Do ``work`` on a thread; an answer, errors too, is written to the journals there."""
 
@@ -131,7 +135,7 @@ class RestApplication:
             try:
                 answer = work()
             except Exception as error:  # noqa: BLE001  nothing but an answer may leave this
-                answer = _failure(error, record)
+                answer = _failure(error, record, client)
             if isinstance(answer, Response):
                 for journal in self._journals:
                     journal(record)
@@ -225,6 +229,7 @@ class RestApplication:
         deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
         # Not once it has a place: those that waited for one share what was measured meanwhile.
         arrival_s = self._catalog.now_s()
+        client = client_of(request.headers.get("user-agent", ""))
 
         def work() -> Response:
             etag, body = self._catalog.load(
@@ -235,7 +240,7 @@ class RestApplication:
                 etags=[text.removeprefix("W/") for text in etags],
                 only_referenced=mode == "refs",
                 arrival_s=arrival_s,
-                client=client_of(request.headers.get("user-agent", "")),
+                client=client,
             )
             record.ended()
             if body is None:
@@ -243,7 +248,7 @@ class RestApplication:
             record.bytes = len(body)
             return Response(body, headers={"etag": etag}, media_type="application/json")
 
-        return _Load(session.user, deadline, work)
+        return _Load(session.user, deadline, work, client)
 
     def _token(self, request: Request, body: bytes) -> Response:
         """OAuth2's client credentials: the client is a user. What it gets is a session's token, as over Flight."""
@@ -277,8 +282,8 @@ class RestApplication:
         )
 
 
-def _failure(error: Exception, record: CallRecord) -> Response:
-    status, document = answer_of(error, record)
+def _failure(error: Exception, record: CallRecord, client: RestClient | None) -> Response:
+    status, document = answer_of(error, record, client)
     headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="thermocline"'

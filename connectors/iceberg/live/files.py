@@ -20,10 +20,16 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 
 from connectors.iceberg.errors import decoding, file_errors
-from connectors.iceberg.live.folder import LiveFolder, LostFolder, writing_errors
+from connectors.iceberg.live.folder import METADATA, LiveFolder, LostFolder, writing_errors
 from connectors.iceberg.live.manifests import EncodedFile, encode_file
 from connectors.iceberg.live.parquet import write_data_file
-from connectors.iceberg.live.snapshot import pinned_manifests, write_metadata, write_snapshot
+from connectors.iceberg.live.snapshot import (
+    encoded,
+    pinned_manifests,
+    read_metadata,
+    write_metadata,
+    write_snapshot,
+)
 from connectors.iceberg.store import IcebergStore
 from connectors.places import is_below, real_place
 from planner.cut import Pin
@@ -67,11 +73,13 @@ class LiveSource:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """A metadata file as written. ``paths`` are all files made for it, pieces left out."""
+    """A metadata file and the answer's text. ``paths`` are all files made for it, pieces left out."""
 
     location: str
     raw: bytes
     paths: tuple[str, ...]
+    #: Where the table lies, by the answer.
+    table_location: str
 
 
 class LiveFiles:
@@ -187,15 +195,15 @@ class LiveFiles:
         source = self.source(pin)
         document = plain_metadata(source.document, pin, cut)
         if is_head(source.document, pin):
-            raw = json.dumps(document, separators=(",", ":")).encode()
-            return WrittenTable(pin.metadata_location, raw, ())
+            raw = encoded(document)
+            return WrittenTable(pin.metadata_location, raw, (), source.document["location"])
         folder = self._folder(pin.table.catalog)
         _check_place(pin, source, folder)
         with writing_errors(pin.table):
-            file = folder.output(_folder_of(pin), ".metadata.json")
+            file = folder.output(_folder_of(pin), METADATA)
         with folder.undoing([file.location]), writing_errors(pin.table):
             raw = write_metadata(file, document)
-        return WrittenTable(file.location, raw, (file.location,))
+        return WrittenTable(file.location, raw, (file.location,), source.document["location"])
 
     def write_piece(
         self, pin: Pin, hole: Hole, epochs: OffsetVector, batches: Iterable[pa.RecordBatch]
@@ -287,12 +295,12 @@ class LiveFiles:
                     written.row_ids,
                 )
             document = live_metadata(source.document, pin, live, cut)
-            file = output(".metadata.json")
+            file = output(METADATA)
             raw = write_metadata(file, document)
-        return WrittenTable(file.location, raw, tuple(paths))
+        return WrittenTable(file.location, raw, tuple(paths), source.document["location"])
 
-    def read(self, catalog: str, location: str) -> bytes:
-        """Read a metadata file that ``write_table`` wrote.
+    def read(self, catalog: str, location: str, table_location: str) -> bytes:
+        """Read the text of an answer from the metadata file that was written for it.
 
         Raises:
             ColdStoreUnavailable: it cannot be read.
@@ -301,8 +309,7 @@ class LiveFiles:
             file_errors("a live table's metadata", gone=ColdStoreUnavailable),
             self._folder(catalog).io.new_input(location).open() as stream,
         ):
-            raw: bytes = stream.read()
-        return raw
+            return read_metadata(stream.read(), table_location)
 
     def remove(self, catalog: str, paths: Iterable[str]) -> None:
         """Remove files of answers that nobody may read any more."""
