@@ -47,7 +47,11 @@ class PastCuts:
         exact = self.exact(entry, current)
         if entry.end is None:
             if exact is None:
-                raise expired(entry.table, f"snapshot {entry.snapshot_id} is not retained")
+                version = entry.snapshot_id
+                what = (
+                    "the table without a snapshot" if version is None else f"snapshot {version}"
+                )
+                raise expired(entry.table, f"{what} is not retained")
             return same_snapshot(entry, exact)
         why = expired(
             entry.table,
@@ -86,14 +90,14 @@ class PastCuts:
             current.schema.schema_id,
         ) and decodes_as(entry, current):
             return current
-        if entry.snapshot_id is None or entry.snapshot_id not in (
-            self.pins.retained(entry.table).ids
-        ):
+        version = entry.snapshot_id
+        if version is not None and version not in self.pins.retained(entry.table).ids:
             return None
         try:
-            pin = self.pins.pin_version(entry.table, entry.snapshot_id)
-            if pin.schema.schema_id == entry.schema_id and decodes_as(entry, pin):
-                return pin
+            if version is not None:
+                pin = self.pins.pin_version(entry.table, version)
+                if pin.schema.schema_id == entry.schema_id and decodes_as(entry, pin):
+                    return pin
             # Columns were changed after that snapshot and before the cut, or names and policies since.
             return self.pins.pin_at(entry)
         except (CutExpired, SnapshotExpired, Inconsistent):

@@ -46,8 +46,9 @@ def for_duckdb(document: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     """Return metadata whose head is the snapshot that DuckDB reads.
 
     The iceberg extension reads a table as of its transaction's start, by its own clock: the last entry of the log that is
-    not later (1.5), or the newest such snapshot of all listed (1.4). It looks up neither ``current-snapshot-id`` nor refs.
-    Metadata newer than the transaction makes it read an older file of ``metadata-log``.
+    not later (1.5.5), or the newest such snapshot of all listed (1.5.0, or without a log). It looks up neither
+    ``current-snapshot-id``, as 1.4 did, nor refs. Metadata newer than the transaction makes it read an older file of
+    ``metadata-log``.
 
     So the history of ``main`` alone is listed, and no snapshot is as young as the head. The log has the true entries from
     before ``DUCKDB_SKEW_MS`` ago, and then the head. A live snapshot, which is in no log, comes last: at earlier times
@@ -59,7 +60,9 @@ def for_duckdb(document: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
         "last-updated-ms": min(document["last-updated-ms"], latest_ms),
         "metadata-log": [],
     }
-    listed = {entry["snapshot-id"]: entry for entry in document.get("snapshots") or ()}
+    listed: dict[Any, Any] = {
+        entry["snapshot-id"]: entry for entry in document.get("snapshots") or ()
+    }
     head = listed.get(document.get("current-snapshot-id"))
     if head is None:
         return {**edited, "snapshots": [], "snapshot-log": [], "refs": {}}
@@ -114,7 +117,7 @@ def _entry(snapshot_id: int, timestamp_ms: int) -> dict[str, int]:
     return {"timestamp-ms": timestamp_ms, "snapshot-id": snapshot_id}
 
 
-def _ancestors(head: Mapping[str, Any], listed: Mapping[int, Mapping[str, Any]]) -> set[int]:
+def _ancestors(head: Mapping[str, Any], listed: Mapping[Any, Any]) -> set[int]:
     ids: set[int] = set()
     parent = listed.get(head.get("parent-snapshot-id"))
     while parent is not None and parent["snapshot-id"] not in ids:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.names import TableName
 from tests.fixtures.flink import Flink, FlinkError
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.live import LiveServer
@@ -28,16 +27,6 @@ STATEMENTS = (
     "SELECT count(*), count(host), sum(n), min(host), max(price) FROM {t}",
     "SELECT n, price, `day` FROM {t} WHERE n > 37 ORDER BY n",
 )
-
-
-def catalog(live: LiveServer, flink: Flink, table: TableName, warehouse: str = "lake") -> str:
-    """Have Flink know a catalog of live tables; return the table's name in it."""
-    name = f"of_{table.name}_{len(warehouse)}"
-    flink.define(
-        f"CREATE CATALOG {name} WITH ('type' = 'iceberg', 'catalog-type' = 'rest', "
-        f"'uri' = '{live.address}', 'warehouse' = '{warehouse}')"
-    )
-    return f"{name}.{table.schema}.{table.name}"
 
 
 class Stream:
@@ -81,7 +70,7 @@ def test_flink_reads_what_flight_reads_and_streams_no_row_twice(
     live.tier(table)
     live.refresh(table)
     produce(kafka, topic, 20, 40)
-    source = catalog(live, flink, table)
+    source = flink.live_table(live.address, table)
     for sql in STATEMENTS:
         flight = live.ask(sql.replace("`", '"').format(t=table)).to_pylist()
         expected = [[str(value) for value in row.values()] for row in flight]
@@ -124,7 +113,9 @@ def test_the_committed_part_is_streamed_once(
     produce(kafka, topic, 0, 20)
     live.tier(table)
     live.refresh(table)
-    stream = Stream(flink, catalog(live, flink, table, "lake@cold"), tmp_path / "sink")
+    stream = Stream(
+        flink, flink.live_table(live.address, table, "lake@cold"), tmp_path / "sink"
+    )
     stream.start("cold")
     wait_for(stream.rows, 20)
     produce(kafka, topic, 20, 30)

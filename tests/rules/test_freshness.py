@@ -332,6 +332,15 @@ def test_tables_without_a_topic_have_versions_and_times_too(lake_in_memory: Lake
         lake_in_memory.ask("FROM kinds", cut=cut)
 
 
+def test_a_cut_of_a_table_without_a_snapshot_stays_empty(lake_in_memory: Lake) -> None:
+    plain_table(lake_in_memory)
+    cut = cut_of(lake_in_memory, "FROM kinds")
+    lake_in_memory.store.append(KINDS, pa.table({"kind": ["a"]}))
+    lake_in_memory.board.refresh(KINDS)
+    assert lake_in_memory.ask("FROM kinds").num_rows == 1
+    assert lake_in_memory.ask("FROM kinds", cut=cut).num_rows == 0
+
+
 # --- times ---
 
 

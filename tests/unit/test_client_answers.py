@@ -60,7 +60,7 @@ def document(
 
 
 def read_by_log(answer: dict[str, Any], at_ms: int) -> int | None:
-    """What DuckDB 1.5 reads: of the sorted log the last entry not later whose snapshot is listed."""
+    """What DuckDB 1.5.5 reads: of the sorted log the last entry not later whose snapshot is listed."""
     ids = {entry["snapshot-id"] for entry in answer["snapshots"]}
     log = sorted(answer["snapshot-log"], key=lambda entry: entry["timestamp-ms"])
     return next(
@@ -74,7 +74,7 @@ def read_by_log(answer: dict[str, Any], at_ms: int) -> int | None:
 
 
 def read_by_snapshots(answer: dict[str, Any], at_ms: int) -> int | None:
-    """What DuckDB 1.4 reads: of all listed snapshots the newest that is not later; which of two is open."""
+    """What DuckDB 1.5.0 reads: of all listed snapshots the newest that is not later; which of two is open."""
     listed = [entry for entry in answer["snapshots"] if entry["timestamp-ms"] <= at_ms]
     newest_ms = max((entry["timestamp-ms"] for entry in listed), default=None)
     newest = [entry["snapshot-id"] for entry in listed if entry["timestamp-ms"] == newest_ms]
