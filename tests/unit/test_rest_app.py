@@ -206,7 +206,7 @@ def test_variants_of_an_answer_have_etags_of_their_own(
 
 
 def test_an_answer_that_depends_on_the_time_is_another_one_each_minute(site: Site) -> None:
-    def answer(**headers: str) -> tuple[int, str, Any]:
+    def answer(**headers: Any) -> tuple[int, str, Any]:
         status, named, body = site.ask(LOAD, user_agent=DUCKDB, **headers)
         return status, named["etag"], body and body["metadata"]["last-updated-ms"]
 
