@@ -78,22 +78,22 @@ def _sail(address: str, warehouse: str, schema: str, name: str, **_: str) -> Ask
     builder = importlib.import_module("pyspark.sql").SparkSession.builder
     session = builder.remote(f"sc://127.0.0.1:{server.listening_address[1]}").create()
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    kept.append(server)
+    _alive.append(server)
     return lambda sql: session.sql(sql.format(t=f"live.{schema}.{name}")).collect()
 
 
 #: What ends with the process.
-kept: list[Any] = []
+_alive: list[Any] = []
 
 
 def _clickhouse(
     address: str, warehouse: str, schema: str, name: str, *, store: str, key: str, secret: str
 ) -> Ask:
     """``store``: the address of the bucket that the warehouse and the live files are in."""
-    if not kept:
-        kept.append(importlib.import_module("chdb.session").Session())
-        kept[0].query("SET allow_database_iceberg = 1")
-    session = kept[0]
+    if not _alive:
+        _alive.append(importlib.import_module("chdb.session").Session())
+        _alive[0].query("SET allow_database_iceberg = 1")
+    session = _alive[0]
     session.query("DROP DATABASE IF EXISTS live")
     session.query(
         f"CREATE DATABASE live ENGINE = DataLakeCatalog('{address}/v1', '{key}', '{secret}') SETTINGS "
@@ -121,13 +121,13 @@ def main(engine: str) -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr  # what libraries print
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         answer: dict[str, Any] = {"rows": []}
         try:
-            if "open" in asked:
-                ask = ENGINES[engine](**asked["open"])
+            if "open" in request:
+                ask = ENGINES[engine](**request["open"])
             elif ask is not None:
-                rows = ask(asked["sql"])
+                rows = ask(request["sql"])
                 answer = {"rows": [[plain(value) for value in row] for row in rows]}
         except Exception as error:  # its words are what is tested
             answer = {"error": f"{type(error).__name__}: {error}"}
