@@ -91,7 +91,7 @@ STATEMENTS = (
     "SELECT kafka_partition, min(kafka_offset) AS a, max(kafka_offset) AS b FROM {t} "
     "GROUP BY kafka_partition ORDER BY kafka_partition",
     "SELECT n, host, price, day FROM {t} ORDER BY n",
-    "SELECT count(*) AS a FROM {t} a JOIN {t} b ON a.kafka_partition = b.kafka_partition "
+    "SELECT count(*) AS rows_of_both FROM {t} a JOIN {t} b ON a.kafka_partition = b.kafka_partition "
     "AND a.kafka_offset = b.kafka_offset WHERE a.host = 'host 3'",
 )
 #: How a moment is written; Flight takes the first.
@@ -322,9 +322,11 @@ def test_what_a_person_has_to_look_at_reaches_who_asks(
 ) -> None:
     live = live_on_s3
     table = made(kafka, live, ())
-    live.spark(table).sql(
-        "ALTER TABLE {t} SET TBLPROPERTIES ('thermocline.topic' = 'no-such-topic')"
-    )
+    with (
+        live.catalog() as catalog,
+        catalog.load_table((*table.namespace, table.name)).transaction() as change,
+    ):
+        change.set_properties({"encryption.key-id": "k"})
     live.refresh(table)
     engine = other_engines(name)
     read = clickhouse_reads if name == "clickhouse" else opened
@@ -333,5 +335,5 @@ def test_what_a_person_has_to_look_at_reaches_who_asks(
         read(engine, live, table, "clickhouse")
         engine.ask("SELECT count(*) AS a FROM {t}")
 
-    with pytest.raises(EngineError, match="no-such-topic"):
+    with pytest.raises(EngineError, match="its files are encrypted"):
         ask()
