@@ -1,4 +1,4 @@
-"""Clients of the REST catalog whose answer to a load differs from that of all others, and how it is edited.
+"""Clients of the REST catalog whose answers differ from those of all others, and how.
 
 A client is known by its ``User-Agent`` (docs/engines.md has the same table). One more is a line of ``CLIENTS`` and a function.
 """
@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.live_metadata import MAIN
+from planner.live_metadata import MAIN, in_folder_of
 
 #: By how much DuckDB's clock may be behind the server's, and how long before a load its transaction may have begun.
 DUCKDB_SKEW_MS = 600_000
+#: Of what a person has to look at: no client of the others takes it for a write's fate or asks again.
+REFUSAL = 422
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +22,24 @@ class RestClient:
     """``agent`` begins its ``User-Agent``; ``name`` stands in the ETags of its answers.
 
     ``edit`` takes a table's metadata and the time in milliseconds since 1970 UTC, rounded down to ``step_ms``; 0: the edit
-    does not depend on the time.
+    does not depend on the time. ``relocate`` takes the metadata and its file's address. ``refusal``: the status of what a
+    person has to look at.
     """
 
     name: str
     agent: str
-    edit: Callable[[Mapping[str, Any], int], dict[str, Any]]
+    edit: Callable[[Mapping[str, Any], int], dict[str, Any]] | None = None
     step_ms: int = 0
+    relocate: Callable[[Mapping[str, Any], str], dict[str, Any]] | None = None
+    refusal: int = REFUSAL
+
+    def answer(
+        self, document: Mapping[str, Any], metadata_location: str, now_ms: int
+    ) -> Mapping[str, Any]:
+        """Return a table's metadata as the client gets it."""
+        if self.relocate is not None:
+            document = self.relocate(document, metadata_location)
+        return document if self.edit is None else self.edit(document, now_ms)
 
 
 def for_duckdb(document: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -75,8 +88,24 @@ def for_duckdb(document: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     }
 
 
+def for_clickhouse(document: Mapping[str, Any], metadata_location: str) -> dict[str, Any]:
+    """Return metadata of a table whose ``location`` is the folder of its metadata file.
+
+    ClickHouse 26.9 opens a metadata file below ``location`` only, and reads all of the table from that file. A location
+    above the live folder and the warehouse would hold the warehouse's other files, which are orphans to this table.
+    """
+    location = document["location"].rstrip("/")
+    if metadata_location.startswith(f"{location}/"):
+        return dict(document)
+    return in_folder_of(document, metadata_location)
+
+
 #: The first whose ``agent`` fits.
-CLIENTS = (RestClient("duckdb", "duckdb/", for_duckdb, step_ms=60_000),)
+CLIENTS = (
+    RestClient("duckdb", "duckdb/", for_duckdb, step_ms=60_000),
+    # It asks ten times in 33 seconds after a 422, and once after a 400.
+    RestClient("clickhouse", "ClickHouse/", relocate=for_clickhouse, refusal=400),
+)
 
 
 def client_of(user_agent: str) -> RestClient | None:

@@ -11,6 +11,8 @@ Only what must change is changed, so nothing that this program does not know is 
 4. The binding is not told: who meets ``thermocline.cut`` must neither tail nor tier the table (``planner.binding``).
 5. Nor is what a table's owner says of stores: pyiceberg joins it with the keys that came with the table, and would send these
    to an ``s3.endpoint`` of the owner's.
+6. The default spec is the one without fields, that of live files. Daft 0.7.26 splits a condition by the default spec alone:
+   rows in files of another spec are then neither pruned nor filtered by it, and it prunes by negated transforms (issue 41).
 """
 
 from __future__ import annotations
@@ -102,13 +104,29 @@ def snapshot_id_of(parts: Sequence[str], in_use: Sequence[int]) -> int:
         number += 1
 
 
-def unpartitioned_spec(document: Mapping[str, Any]) -> tuple[int, bool]:
-    """Return the id of the spec without fields, and whether the table has it already."""
-    specs = document["partition-specs"]
+def unpartitioned_spec(document: Mapping[str, Any]) -> int:
+    """Return the id of the spec without fields: the table's own, or the one that the answer adds."""
+    specs = _specs(document)
     own = next((spec["spec-id"] for spec in specs if not spec["fields"]), None)
-    if own is not None:
-        return int(own), True
-    return max(int(spec["spec-id"]) for spec in specs) + 1, False
+    return int(own) if own is not None else max(int(spec["spec-id"]) for spec in specs) + 1
+
+
+def _specs(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    # Version 1 may have its one spec by itself.
+    return document.get("partition-specs") or [
+        {"spec-id": 0, "fields": document["partition-spec"]}
+    ]
+
+
+def _read_unpartitioned(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata whose default spec has no fields. Files keep the specs that they were written under."""
+    spec_id, specs = unpartitioned_spec(document), _specs(document)
+    if all(spec["spec-id"] != spec_id for spec in specs):
+        specs = [*specs, {"spec-id": spec_id, "fields": []}]
+    edited = {**document, "partition-specs": specs, "default-spec-id": spec_id}
+    if "partition-spec" in document:
+        edited["partition-spec"] = []
+    return edited
 
 
 def live_metadata(
@@ -118,7 +136,7 @@ def live_metadata(
 
     ``document`` is the pinned file's, whose head may be newer than the pin.
     """
-    edited = dict(document)
+    edited = _read_unpartitioned(document)
     head = pin.snapshot_id
     edited["current-schema-id"] = pin.schema.schema_id
     edited["properties"] = live_properties(document.get("properties") or {}, cut)
@@ -137,10 +155,6 @@ def live_metadata(
         snapshots = document.get("snapshots") or []
         parent = next(snapshot for snapshot in snapshots if snapshot["snapshot-id"] == head)
         sequence = int(document["last-sequence-number"]) + 1
-        spec_id, is_own = unpartitioned_spec(document)
-        if not is_own:
-            specs = [*document["partition-specs"], {"spec-id": spec_id, "fields": []}]
-            edited["partition-specs"] = specs
         edited["last-sequence-number"] = sequence
         snapshot = _snapshot(live, parent, pin, sequence)
         row_id = first_row_id(document)
@@ -169,7 +183,7 @@ def is_head(document: Mapping[str, Any], pin: Pin) -> bool:
 
 def plain_metadata(document: Mapping[str, Any], pin: Pin, cut: str) -> dict[str, Any]:
     """Return the metadata of the answer for a table without a topic, of any format version, with the pin as its head."""
-    edited = dict(document)
+    edited = _read_unpartitioned(document)
     edited["properties"] = live_properties(document.get("properties") or {}, cut)
     if is_head(document, pin):
         return edited
@@ -194,6 +208,15 @@ def _log(document: Mapping[str, Any], pin: Pin) -> list[Mapping[str, Any]]:
     log = list(document.get("snapshot-log") or ())
     ids = [entry["snapshot-id"] for entry in log]
     return log[: len(ids) - ids[::-1].index(pin.snapshot_id)] if pin.snapshot_id in ids else log
+
+
+def in_folder_of(document: Mapping[str, Any], metadata_location: str) -> dict[str, Any]:
+    """Return metadata of a table that lies where its metadata file does.
+
+    So says the file of a live table, which ClickHouse 26.9 reads instead of the answer: it looks for paths below the
+    ``location`` of a file in the folder of that file.
+    """
+    return {**document, "location": metadata_location.rpartition("/")[0]}
 
 
 def live_properties(properties: Mapping[str, str], cut: str) -> dict[str, str]:

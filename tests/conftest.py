@@ -48,6 +48,8 @@ pytest_plugins = [
     "tests.fixtures.live",
     "tests.fixtures.live_rest",
     "tests.fixtures.flink",
+    "tests.fixtures.engines",
+    "tests.fixtures.trino",
     "tests.fixtures.commands",
     "tests.fixtures.toolchains",
     "tests.fixtures.verification",

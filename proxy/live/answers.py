@@ -30,6 +30,8 @@ class Answer:
 
     cut: str
     location: str
+    #: Of the table, which is not that of its metadata file.
+    table_location: str
     etag: str
     paths: tuple[str, ...]
     pieces: tuple[LivePiece, ...]

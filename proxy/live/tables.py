@@ -206,7 +206,7 @@ class LiveTables:
         """Answer as before; None where the text is not there."""
         text = self._texts.get(answer.etag)
         if text is None and answer.is_ours:
-            text = self._files.read(table.catalog, answer.location)
+            text = self._files.read(table.catalog, answer.location, answer.table_location)
             self._texts.put(answer.etag, text)
         return None if text is None else LoadedTable(answer.location, text, answer.etag)
 
@@ -256,12 +256,16 @@ class LiveTables:
             pieces = self._pieces(answers, session, pin, cut, contract, deadline)
             written = self._files.write_table(pin, pieces, text)
         etag = etag_of(written.location, written.raw)
-        new = answers.keep(
-            Answer(text, written.location, etag, written.paths, pieces, 0.0),
-            room,
-            session.user,
-            written.size,
+        made = Answer(
+            cut=text,
+            location=written.location,
+            table_location=written.table_location,
+            etag=etag,
+            paths=written.paths,
+            pieces=pieces,
+            answered_s=0.0,
         )
+        new = answers.keep(made, room, session.user, written.size)
         if new is None:
             self._files.remove(table.catalog, written.paths)
             return None

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, unquote_plus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from planner.client_answers import client_of
+from planner.client_answers import RestClient, client_of
 from planner.errors import BadParameter, Cancelled, NotAllowed, Overloaded
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated, login_of
@@ -66,6 +66,14 @@ class _Load:
     work: Callable[[], Response]
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A request: its record, and its client where that gets other answers than most."""
+
+    record: CallRecord
+    client: RestClient | None
+
+
 _Answer = TypeVar("_Answer", bound=Response | _Load)
 
 
@@ -98,48 +106,48 @@ class RestApplication:
             status, document = answer_of(error, record)
             await JSONResponse(document, status)(scope, receive, send)
             return
-        answer = await self._entered(request, body, record)
+        client = client_of(request.headers.get("user-agent", ""))
+        call = _Call(record, client)
+        answer = await self._entered(request, body, call)
         if isinstance(answer, _Load):
-            answer = await self._loaded(answer, record, receive)
+            answer = await self._loaded(answer, call, receive)
         if request.method == "HEAD":
             answer = Response(status_code=answer.status_code, headers=_bodiless(answer))
         answer.headers["cache-control"] = "no-store"
         await answer(scope, receive, send)
 
-    async def _entered(
-        self, request: Request, body: bytes, record: CallRecord
-    ) -> Response | _Load:
+    async def _entered(self, request: Request, body: bytes, call: _Call) -> Response | _Load:
         """Answer a request; where a password has to be checked first, on a thread for logins."""
         if _is_login(request):
-            form = _login_form(request, body, record)
+            form = _login_form(request, body, call)
             if isinstance(form, Response):
-                return await self._on_thread(self._threads, lambda: form, record)
-            return await self._checked(form, partial(self._token, *form), record)
-        work = partial(self._answer, request, record)
+                return await self._on_thread(self._threads, lambda: form, call)
+            return await self._checked(form, partial(self._token, *form), call)
+        work = partial(self._answer, request, call.record)
         login = login_of(request.headers.get("authorization"))
         if login is None or self._gate.remembers(*login):
-            return await self._on_thread(self._threads, work, record)
-        return await self._checked(login, work, record)
+            return await self._on_thread(self._threads, work, call)
+        return await self._checked(login, work, call)
 
     async def _checked(
-        self, login: tuple[str, str], work: Callable[[], _Answer], record: CallRecord
+        self, login: tuple[str, str], work: Callable[[], _Answer], call: _Call
     ) -> _Answer | Response:
         is_proved = self._gate.remembers(*login)
         try:
             with self._logins.one(login[0], is_proved=is_proved) as threads:
-                return await self._on_thread(threads, work, record)
+                return await self._on_thread(threads, work, call)
         except Overloaded as error:
-            refusal = _failure(error, record)
-            return await self._on_thread(self._threads, lambda: refusal, record)
+            refusal = _failure(error, call)
+            return await self._on_thread(self._threads, lambda: refusal, call)
 
-    async def _loaded(self, load: _Load, record: CallRecord, receive: Receive) -> Response:
+    async def _loaded(self, load: _Load, call: _Call, receive: Receive) -> Response:
         leaving = asyncio.create_task(self._until_gone(load, receive))
         try:
             async with self._loads.one(load.user, load.deadline):
-                return await self._on_thread(self._threads, load.work, record)
+                return await self._on_thread(self._threads, load.work, call)
         except (Overloaded, Cancelled) as error:
-            refusal = _failure(error, record)
-            return await self._on_thread(self._threads, lambda: refusal, record)
+            refusal = _failure(error, call)
+            return await self._on_thread(self._threads, lambda: refusal, call)
         finally:
             leaving.cancel()
 
@@ -151,7 +159,7 @@ class RestApplication:
         self._loads.wake()
 
     async def _on_thread(
-        self, threads: ThreadPoolExecutor, work: Callable[[], _Answer], record: CallRecord
+        self, threads: ThreadPoolExecutor, work: Callable[[], _Answer], call: _Call
     ) -> _Answer | Response:
         """Do ``work`` on one of ``threads``; an answer, errors too, is written to the journals there."""
 
@@ -160,10 +168,10 @@ class RestApplication:
             try:
                 answer = work()
             except Exception as error:  # noqa: BLE001  nothing but an answer may leave this
-                answer = _failure(error, record)
+                answer = _failure(error, call)
             if isinstance(answer, Response):
                 for journal in self._journals:
-                    journal(record)
+                    journal(call.record)
             return answer
 
         return await asyncio.get_running_loop().run_in_executor(threads, answered)
@@ -256,6 +264,7 @@ class RestApplication:
         deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
         # Not once it has a place: those that waited for one share what was measured meanwhile.
         arrival_s = self._catalog.now_s()
+        client = client_of(request.headers.get("user-agent", ""))
 
         def work() -> Response:
             etag, body = self._catalog.load(
@@ -266,7 +275,7 @@ class RestApplication:
                 etags=[text.removeprefix("W/") for text in etags],
                 only_referenced=mode == "refs",
                 arrival_s=arrival_s,
-                client=client_of(request.headers.get("user-agent", "")),
+                client=client,
             )
             record.ended()
             if body is None:
@@ -291,12 +300,10 @@ class RestApplication:
         )
 
 
-def _login_form(
-    request: Request, body: bytes, record: CallRecord
-) -> tuple[str, str] | Response:
+def _login_form(request: Request, body: bytes, call: _Call) -> tuple[str, str] | Response:
     """Read user and password of OAuth2's client credentials: the client is a user. Else return the refusal."""
     if request.method != "POST":
-        return _failure(UnknownEndpoint("tokens are asked for by POST."), record)
+        return _failure(UnknownEndpoint("tokens are asked for by POST."), call)
     text = body.decode("utf-8", "replace")
     try:
         fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
@@ -313,8 +320,8 @@ def _login_form(
     return user, password
 
 
-def _failure(error: Exception, record: CallRecord) -> Response:
-    status, document = answer_of(error, record)
+def _failure(error: Exception, call: _Call) -> Response:
+    status, document = answer_of(error, call.record, call.client)
     headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="thermocline"'

@@ -166,7 +166,7 @@ class LiveCatalog:
         if warehouse.cut is not None:
             session = replace(session, cut=warehouse.text, freshness=None, wait_for=None)
         loaded = self._tables.load(session, table, deadline, arrival_s)
-        variant, edit = self._variant_of(only_referenced, client)
+        variant, edit = self._variant_of(only_referenced, client, loaded.location)
         config = _handed_out(self._credentials(table))
         # New keys are a new answer: a client whose own have expired asks with the ETag of then.
         keys = "" if config == _NOTHING else f"-{hashlib.sha256(config).hexdigest()[:16]}"
@@ -187,7 +187,7 @@ class LiveCatalog:
         return etag, body
 
     def _variant_of(
-        self, only_referenced: bool, client: RestClient | None
+        self, only_referenced: bool, client: RestClient | None, location: str
     ) -> tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]]:
         """Return what a variant's ETag ends in, and its edit; the same text for the same edit."""
         name, now_ms = "-refs" if only_referenced else "", 0
@@ -200,7 +200,7 @@ class LiveCatalog:
         def edit(document: Mapping[str, Any]) -> Mapping[str, Any]:
             if only_referenced:
                 document = with_referenced_snapshots(document)
-            return document if client is None else client.edit(document, now_ms)
+            return document if client is None else client.answer(document, location, now_ms)
 
         return name, edit
 

@@ -1,7 +1,8 @@
 """Which HTTP status and Iceberg error type each of our errors becomes (Iceberg REST specification, "IcebergErrorResponse").
 
 What Java's client makes of a status decides: 409 would be "already exists", 5xx of a write "state unknown", which lets a
-job try again what may have worked. So what a person must look at is 422, and a write is 403.
+job try again what may have worked. So what a person must look at is 422, and a write is 403. Clients that ask again
+after a 422 get another status (``planner.client_answers``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from planner import errors
+from planner.client_answers import REFUSAL, RestClient
 from proxy.access.authentication.callers import Unauthenticated
 from proxy.ops.call_record import CallRecord
 
@@ -47,26 +49,30 @@ TABLE: tuple[tuple[type[Exception], int, str | None], ...] = (
     (UnknownEndpoint, 404, "NoSuchEndpointException"),
     (BodyTooLarge, 413, "BadRequestException"),
     (errors.UnknownTable, 404, "NoSuchTableException"),
-    (errors.UnknownTopic, 422, None),
+    (errors.UnknownTopic, REFUSAL, None),
     (errors.NotAllowed, 403, "ForbiddenException"),
-    (errors.CutExpired, 422, None),
-    (errors.BadConfig, 422, None),
-    (errors.BadBinding, 422, None),
-    (errors.UnsupportedType, 422, None),
-    (errors.UnsupportedFile, 422, None),
+    (errors.CutExpired, REFUSAL, None),
+    (errors.BadConfig, REFUSAL, None),
+    (errors.BadBinding, REFUSAL, None),
+    (errors.UnsupportedType, REFUSAL, None),
+    (errors.UnsupportedFile, REFUSAL, None),
     (errors.RequestError, 400, "BadRequestException"),
     (errors.Unavailable, 503, "ServiceUnavailableException"),
     (errors.StalePlan, 503, "ServiceUnavailableException"),
-    (errors.LimitExceeded, 422, None),
-    (errors.Inconsistent, 422, None),
+    (errors.LimitExceeded, REFUSAL, None),
+    (errors.Inconsistent, REFUSAL, None),
 )
 
 
-def answer_of(error: BaseException, record: CallRecord) -> tuple[int, dict[str, object]]:
+def answer_of(
+    error: BaseException, record: CallRecord, client: RestClient | None = None
+) -> tuple[int, dict[str, object]]:
     """Return status and body of an error; the text of an error that is not in the table is left out."""
     record.failed(error)
     for ours, status, kind in TABLE:
         if isinstance(error, ours):
+            if status == REFUSAL and client is not None:
+                status = client.refusal
             return status, body_of(status, kind or type(error).__name__, str(error))
     _log.error("internal error %s", record.id, exc_info=error)
     hidden = f"Internal error {record.id}. This is a fault of the server; its log has the details under that id."

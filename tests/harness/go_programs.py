@@ -16,7 +16,7 @@ from typing import Literal
 
 from connectors import jars
 
-GoProgram = Literal["client", "integration-client", "deploy-check"]
+GoProgram = Literal["client", "integration-client", "deploy-check", "iceberg-go"]
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,6 +27,8 @@ class _Build:
     sources: Path
     package: str = "."
     flags: tuple[str, ...] = ()
+    #: Built by the soak that runs it.
+    is_of_soak: bool = False
 
 
 _CLIENTS = ROOT / "tests" / "protocol" / "go"
@@ -40,6 +42,8 @@ _BUILDS: dict[GoProgram, _Build] = {
     ),
     # It runs for milliseconds: compiled without optimising, all of Kubernetes' types take a quarter less.
     "deploy-check": _Build(ROOT / "deploy" / "check", flags=("-gcflags=all=-N -l",)),
+    # Reads live tables (tests/integration/test_live_other_engines.py).
+    "iceberg-go": _Build(ROOT / "tests" / "harness" / "iceberg_go", is_of_soak=True),
 }
 #: A first build compiles gRPC and Arrow, or Helm and Kubernetes' types, on a busy machine.
 _BUILD_TIMEOUT_S = 900
@@ -74,5 +78,6 @@ def go_program(name: GoProgram) -> Path | None:
 
 
 if __name__ == "__main__":
-    for program in _BUILDS:
-        go_program(program)
+    for program, build in _BUILDS.items():
+        if not build.is_of_soak:
+            go_program(program)

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from planner.client_answers import CLIENTS, DUCKDB_SKEW_MS, client_of, for_duckdb
+from planner.client_answers import (
+    CLIENTS,
+    DUCKDB_SKEW_MS,
+    client_of,
+    for_clickhouse,
+    for_duckdb,
+)
 
 MINUTE = 60_000
 NOW = 100 * MINUTE
@@ -140,3 +146,23 @@ def test_a_client_is_what_its_user_agent_begins_with() -> None:
     for other in ("", "PyIceberg/0.12.0", "Apache Iceberg 1.12.0", "made with duckdb/1"):
         assert client_of(other) is None
     assert len({client.name for client in CLIENTS}) == len(CLIENTS)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "location"),
+    [
+        ("file:///warehouse-live/r/t/00000-a.metadata.json", "file:///warehouse-live/r/t"),
+        (
+            "file:///warehouse/net/flows/metadata/v3.metadata.json",
+            "file:///warehouse/net/flows",
+        ),
+        ("file:///warehouse/net/flows2/00000-a.metadata.json", "file:///warehouse/net/flows2"),
+    ],
+    ids=["live", "passed through", "another table's"],
+)
+def test_clickhouse_gets_a_location_that_the_metadata_file_is_below(
+    metadata: str, location: str
+) -> None:
+    """Never one above the warehouse: all that is in it and not in the table's metadata would be orphans."""
+    before = document(1, [(1, 5)], (1, 5, None))
+    assert for_clickhouse(before, metadata) == before | {"location": location}

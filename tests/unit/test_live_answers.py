@@ -24,7 +24,7 @@ def piece(path: str | None) -> LivePiece:
 
 def answer(cut: str, *pieces: LivePiece, raw: bytes = b"{}") -> Answer:
     at = f"at {cut}"
-    return Answer(cut, at, etag_of(at, raw), (f"list of {cut}", at), pieces, 0.0)
+    return Answer(cut, at, "table", etag_of(at, raw), (f"list of {cut}", at), pieces, 0.0)
 
 
 def note(answers: TableAnswers, *pieces: LivePiece) -> None:

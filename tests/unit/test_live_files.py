@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -208,8 +210,9 @@ def test_a_snapshot_lists_its_files_before_the_pinned_manifests(tmp_path: Path) 
     assert [manifest[15] for manifest in first] == [None]
     (entry,) = lists[0].fetch_manifest_entry(io)
     assert (entry.sequence_number, entry.data_file.record_count) == (9, 2)
-    raw = write_metadata(io.new_output(f"{tmp_path}/m.json"), {"a": 1})
-    assert raw == (tmp_path / "m.json").read_bytes() == b'{"a":1}'
+    raw = write_metadata(io.new_output(f"{tmp_path}/m.json"), {"location": "x", "a": 1})
+    assert raw == b'{"location":"x","a":1}'
+    assert json.loads((tmp_path / "m.json").read_bytes()) == {"location": str(tmp_path), "a": 1}
 
 
 def test_a_catalog_without_a_place_is_told_so(tmp_path: Path) -> None:
@@ -240,6 +243,11 @@ def test_a_table_without_a_topic_is_answered_as_of_its_cut(tmp_path: Path) -> No
     assert (passed.location, passed.paths) == (newest.metadata_location, ())
     past = files.plain(store.pin_version(newest, first.snapshot_id), "then")
     assert past.paths == (past.location,)
-    assert past.raw == Path(past.location).read_bytes()
+    # ClickHouse reads the file alone, and looks for paths below its ``location`` in the file's own folder.
+    folder, _, file_name = past.location.rpartition("/")
+    assert json.loads(Path(past.location).read_bytes())["location"] == folder
+    assert re.fullmatch(r"[0-9]+-[0-9a-f]+\.metadata\.json", file_name)
+    assert json.loads(past.raw)["location"] == past.table_location == f"{tmp_path}/wh/net/plain"
+    assert files.read("lake", past.location, past.table_location) == past.raw
     assert StaticTable.from_metadata(past.location).scan().to_arrow()["id"].to_pylist() == [1]
     store.close()

@@ -89,7 +89,7 @@ def test_nothing_else_changes_and_pyiceberg_reads_it() -> None:
     changed = {key for key in edited if edited[key] != DOCUMENT.get(key)}
     assert changed == {
         "properties", "metadata-log", "refs", "current-snapshot-id", "snapshots", "snapshot-log",
-        "last-sequence-number", "partition-specs",
+        "last-sequence-number", "partition-specs", "default-spec-id",
     }  # fmt: skip
     assert DOCUMENT["current-snapshot-id"] == 2  # not changed in place
     metadata = TableMetadataUtil.parse_raw(json.dumps(edited))
@@ -127,7 +127,8 @@ def test_a_table_that_passes_through_has_the_pinned_snapshot_as_its_head() -> No
     newest = replace(PIN, snapshot_id=2)
     assert is_head(DOCUMENT, newest)
     passed = plain_metadata(DOCUMENT, newest, "c:x")
-    assert {**passed, "properties": None} == {**DOCUMENT, "properties": None}
+    changed = ("properties", "partition-specs", "default-spec-id")
+    assert {**passed, **dict.fromkeys(changed)} == {**DOCUMENT, **dict.fromkeys(changed)}
     assert passed["properties"] == {"owner": "anna", "gc.enabled": "false", LIVE_CUT: "c:x"}
     older = replace(PIN, snapshot_id=1)
     assert not is_head(DOCUMENT, older)
@@ -142,7 +143,7 @@ def test_readers_of_version_1_see_the_pinned_columns() -> None:
     columns = {"type": "struct", "schema-id": 0, "fields": []}
     newer = {**columns, "schema-id": 1}
     document = {"current-snapshot-id": 1, "schema": newer, "schemas": [columns, newer]}
-    document |= {"current-schema-id": 1, "snapshot-log": []}
+    document |= {"current-schema-id": 1, "snapshot-log": [], "partition-spec": []}
     edited = plain_metadata(document, replace(PIN, snapshot_id=1), "c:x")
     assert (edited["schema"], edited["current-schema-id"]) == (columns, 0)
     empty = {"current-snapshot-id": -1, "schema": columns}
@@ -168,19 +169,48 @@ def test_a_tag_of_the_tables_own_stays() -> None:
     assert live_metadata(document, PIN, LIVE, "c:cut")["refs"]["cold"] == own
 
 
-def test_live_files_have_the_spec_without_fields_that_there_is_or_one_more() -> None:
-    assert unpartitioned_spec(DOCUMENT) == (1, False)
-    edited = live_metadata(DOCUMENT, PIN, LIVE, "c:cut")
-    assert edited["partition-specs"][1] == {"spec-id": 1, "fields": []}
-    assert edited["default-spec-id"] == 0
-    assert unpartitioned_spec(edited) == (1, True)
+@pytest.mark.parametrize("live", [LIVE, None], ids=["a tail", "no tail"])
+def test_the_default_spec_has_no_fields_and_is_that_of_live_files(
+    live: LiveSnapshot | None,
+) -> None:
+    """Daft 0.7.26 splits a condition by the default spec, and asks files of other specs for the rest of it alone."""
+    bound = live_metadata(DOCUMENT, PIN, live, "c:cut")
+    for edited in (bound, plain_metadata(DOCUMENT, PIN, "c:cut")):
+        assert edited["partition-specs"] == [
+            *DOCUMENT["partition-specs"],
+            {"spec-id": 1, "fields": []},
+        ]
+        assert edited["default-spec-id"] == unpartitioned_spec(DOCUMENT) == 1
+        assert TableMetadataUtil.parse_obj(edited).spec().is_unpartitioned()
 
 
 def test_a_table_with_a_spec_without_fields_gets_no_other() -> None:
-    document = {**DOCUMENT, "partition-specs": [{"spec-id": 4, "fields": []}]}
+    specs = [*DOCUMENT["partition-specs"], {"spec-id": 4, "fields": []}]
+    document = {**DOCUMENT, "partition-specs": specs}
     assert check_format(PIN, document) == 2
     edited = live_metadata(document, PIN, LIVE, "c:cut")
-    assert edited["partition-specs"] == document["partition-specs"]
+    assert edited["partition-specs"] == specs
+    assert edited["default-spec-id"] == unpartitioned_spec(document) == 4
+
+
+def test_a_plain_table_of_version_1_keeps_the_spec_that_its_files_have() -> None:
+    (spec,) = DOCUMENT["partition-specs"]
+    left_out = (
+        "partition-specs",
+        "default-spec-id",
+        "last-partition-id",
+        "last-sequence-number",
+    )
+    document = {key: value for key, value in DOCUMENT.items() if key not in left_out}
+    document |= {
+        "format-version": 1,
+        "schema": DOCUMENT["schemas"][0],
+        "partition-spec": spec["fields"],
+    }
+    metadata = TableMetadataUtil.parse_obj(plain_metadata(document, PIN, "c:cut"))
+    assert metadata.spec().is_unpartitioned()
+    assert [spec.spec_id for spec in metadata.partition_specs] == [0, 1]
+    assert metadata.partition_specs[0].fields[0].field_id == 1000
 
 
 def test_a_log_that_does_not_reach_back_to_the_pin_stays() -> None:

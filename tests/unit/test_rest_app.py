@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 from planner.client_answers import DUCKDB_SKEW_MS
-from planner.errors import LogUnavailable, NotAllowed, Unavailable, UnknownTable
+from planner.errors import LogUnavailable, NotAllowed, TailGap, Unavailable, UnknownTable
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
 from proxy.deadline import Deadline
@@ -29,6 +29,7 @@ from proxy.session import Session
 from tests.harness.builders import FLOWS
 
 METADATA = {
+    "location": "file:///lake/net/flows",
     "refs": {}, "last-updated-ms": 1, "snapshots": [{"snapshot-id": 1}],
     "snapshot-log": [{"snapshot-id": 1}],
 }  # fmt: skip
@@ -68,7 +69,9 @@ class FixedTables:
             deadline.cancellation.check()
         if self.error is not None:
             raise self.error
-        return LoadedTable("file:///x", json.dumps(METADATA).encode(), '"tag"')
+        return LoadedTable(
+            "file:///live/00000-a.metadata.json", json.dumps(METADATA).encode(), '"tag"'
+        )
 
 
 class OpenGate:
@@ -170,7 +173,7 @@ def test_a_load_has_metadata_location_and_configuration(site: Site) -> None:
     status, headers, body = site.ask(LOAD)
     assert (status, headers["etag"], headers["cache-control"]) == (200, '"tag"', "no-store")
     assert body == {
-        "metadata-location": "file:///x",
+        "metadata-location": "file:///live/00000-a.metadata.json",
         "metadata": METADATA,
         "config": {},
     }
@@ -179,6 +182,7 @@ def test_a_load_has_metadata_location_and_configuration(site: Site) -> None:
 
 
 DUCKDB = "duckdb/v1.5.5(linux_amd64) python"
+CLICKHOUSE = "ClickHouse/26.9.2.1"
 
 
 @pytest.mark.parametrize(
@@ -188,6 +192,7 @@ DUCKDB = "duckdb/v1.5.5(linux_amd64) python"
         ("?snapshots=refs", {}, '"tag-refs"', 0, 1),
         ("", {"user_agent": DUCKDB}, '"tag-duckdb-60000"', 0, 0),
         ("?snapshots=refs", {"user_agent": DUCKDB}, '"tag-refs-duckdb-60000"', 0, 0),
+        ("", {"user_agent": CLICKHOUSE}, '"tag-clickhouse"', 1, 1),
     ],
 )
 def test_variants_of_an_answer_have_etags_of_their_own(
@@ -214,6 +219,21 @@ def test_an_answer_that_depends_on_the_time_is_another_one_each_minute(site: Sit
     assert answer(if_none_match=second[1]) == (304, second[1], None)
     # Others have one answer, whatever the time.
     assert site.ask(LOAD, if_none_match='"tag"')[0] == 304
+
+
+@pytest.mark.parametrize(
+    ("agent", "location", "status"),
+    [("PyIceberg/0.12.0", METADATA["location"], 422), (CLICKHOUSE, "file:///live", 400)],
+)
+def test_clickhouse_opens_a_table_below_its_location_and_asks_once_for_one_that_is_refused(
+    site: Site, agent: str, location: str, status: int
+) -> None:
+    _, _, body = site.ask(LOAD, user_agent=agent)
+    assert body["metadata"] == METADATA | {"location": location}
+    site.tables.error = TailGap("net.flows: records are missing.")
+    error = {"message": "net.flows: records are missing.", "type": "TailGap", "code": status}
+    answered, _, body = site.ask(LOAD, user_agent=agent)
+    assert (answered, body) == (status, {"error": error})
 
 
 def test_keys_are_handed_out_where_there_are_some_and_new_ones_are_another_answer(

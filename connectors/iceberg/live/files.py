@@ -20,10 +20,16 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 
 from connectors.iceberg.errors import decoding, file_errors
-from connectors.iceberg.live.folder import LiveFolder, LostFolder, writing_errors
+from connectors.iceberg.live.folder import METADATA, LiveFolder, LostFolder, writing_errors
 from connectors.iceberg.live.manifests import EncodedFile, encode_file
 from connectors.iceberg.live.parquet import write_data_file
-from connectors.iceberg.live.snapshot import pinned_manifests, write_metadata, write_snapshot
+from connectors.iceberg.live.snapshot import (
+    encoded,
+    pinned_manifests,
+    read_metadata,
+    write_metadata,
+    write_snapshot,
+)
 from connectors.iceberg.store import IcebergStore
 from connectors.places import is_below, real_place
 from planner.cut import Pin
@@ -67,12 +73,14 @@ class LiveSource:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """A metadata file as written. ``paths`` are all files made for it, pieces left out; ``size`` are their bytes."""
+    """A metadata file and the answer's text. ``paths`` are all files made for it, pieces left out; ``size`` are their bytes."""
 
     location: str
     raw: bytes
     paths: tuple[str, ...]
     size: int
+    #: Where the table lies, by the answer.
+    table_location: str
 
 
 class LiveFiles:
@@ -193,15 +201,17 @@ class LiveFiles:
         source = self.source(pin)
         document = plain_metadata(source.document, pin, cut)
         if is_head(source.document, pin):
-            raw = json.dumps(document, separators=(",", ":")).encode()
-            return WrittenTable(pin.metadata_location, raw, (), 0)
+            raw = encoded(document)
+            return WrittenTable(pin.metadata_location, raw, (), 0, source.document["location"])
         folder = self._folder(pin.table.catalog)
         _check_place(pin, source, folder)
         with writing_errors(pin.table):
-            file = folder.output(_folder_of(pin), ".metadata.json")
+            file = folder.output(_folder_of(pin), METADATA)
         with folder.undoing([file.location]), writing_errors(pin.table):
             raw = write_metadata(file, document)
-        return WrittenTable(file.location, raw, (file.location,), len(raw))
+        return WrittenTable(
+            file.location, raw, (file.location,), len(raw), source.document["location"]
+        )
 
     def write_piece(
         self, pin: Pin, hole: Hole, epochs: OffsetVector, batches: Iterable[pa.RecordBatch]
@@ -272,13 +282,12 @@ class LiveFiles:
                     for snapshot in source.document.get("snapshots") or ()
                 ]
                 snapshot_id = snapshot_id_of((cut, folder.replica, *named), in_use)
-                spec_id, _ = unpartitioned_spec(source.document)
                 written = write_snapshot(
                     output("-m.avro"),
                     output("-list.avro"),
                     version=version,
                     schema=source.schema,
-                    spec_id=spec_id,
+                    spec_id=unpartitioned_spec(source.document),
                     snapshot_id=snapshot_id,
                     parent_id=pin.snapshot_id,
                     sequence_number=int(source.document["last-sequence-number"]) + 1,
@@ -296,12 +305,14 @@ class LiveFiles:
                     written.row_ids,
                 )
             document = live_metadata(source.document, pin, live, cut)
-            file = output(".metadata.json")
+            file = output(METADATA)
             raw = write_metadata(file, document)
-        return WrittenTable(file.location, raw, tuple(paths), size + len(raw))
+        return WrittenTable(
+            file.location, raw, tuple(paths), size + len(raw), source.document["location"]
+        )
 
-    def read(self, catalog: str, location: str) -> bytes:
-        """Read a metadata file that ``write_table`` wrote.
+    def read(self, catalog: str, location: str, table_location: str) -> bytes:
+        """Read the text of an answer from the metadata file that was written for it.
 
         Raises:
             ColdStoreUnavailable: it cannot be read.
@@ -310,8 +321,7 @@ class LiveFiles:
             file_errors("a live table's metadata", gone=ColdStoreUnavailable),
             self._folder(catalog).io.new_input(location).open() as stream,
         ):
-            raw: bytes = stream.read()
-        return raw
+            return read_metadata(stream.read(), table_location)
 
     def remove(self, catalog: str, paths: Iterable[str]) -> None:
         """Remove files of answers that nobody may read any more."""

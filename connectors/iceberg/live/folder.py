@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"thermocline-live-[0-9a-f]{32}")
 _HEARTBEAT = "heartbeat"
+#: How the name of a metadata file ends.
+METADATA = ".metadata.json"
 _SETTING = "iceberg_rest.live_location"
 #: Goes on while the machine sleeps, where there is such a clock.
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -82,7 +84,9 @@ class LiveFolder:
             ColdStoreUnavailable: the store does not answer.
         """
         self.make()
-        return self.io.new_output(f"{self.location}/{table}/{uuid.uuid4().hex}{ending}")
+        # ClickHouse takes a metadata file for one by the number before a hyphen, as Iceberg's catalogs write it.
+        number = "00000-" if ending == METADATA else ""
+        return self.io.new_output(f"{self.location}/{table}/{number}{uuid.uuid4().hex}{ending}")
 
     def make(self) -> None:
         """Make the folder, for its owner alone where it is a local one, and beat once."""

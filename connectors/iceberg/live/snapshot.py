@@ -21,6 +21,7 @@ from connectors.iceberg.live.manifests import (
     write_list,
     write_manifest,
 )
+from planner.live_metadata import in_folder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,16 @@ def write_snapshot(
 
 
 def write_metadata(output: OutputFile, document: Mapping[str, Any]) -> bytes:
-    """Write the metadata file; return its bytes."""
-    raw = json.dumps(document, separators=(",", ":")).encode()
+    """Write the metadata file, whose table lies in its folder; return the answer's bytes, whose table lies where it does."""
     with output.create(overwrite=False) as stream:
-        stream.write(raw)
-    return raw
+        stream.write(encoded(in_folder_of(document, output.location)))
+    return encoded(document)
+
+
+def read_metadata(raw: bytes, table_location: str) -> bytes:
+    """Return the answer's bytes from those of the file that ``write_metadata`` wrote."""
+    return encoded({**json.loads(raw), "location": table_location})
+
+
+def encoded(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
