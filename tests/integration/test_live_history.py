@@ -101,7 +101,9 @@ class Site:
             assert answers(live.through_spark(table, warehouse)) == expected, warehouse
             source = flink.live_table(live.address, table, warehouse)
             for sql, rows in expected.items():
-                texts = [[str(value) for value in row] for row in rows]
+                texts = [
+                    ["null" if value is None else str(value) for value in row] for row in rows
+                ]
                 assert flink.ask(sql.format(t=source)) == texts, (warehouse, sql)
             return
         with live.through_duckdb(table, warehouse) as duck:
