@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.errors import DamagedFile, decoding
 from connectors.iceberg.scan.facts import Facts, PartitionPart
-from connectors.iceberg.scan.footers import Fit, Footers
+from connectors.iceberg.scan.footers import Fit, Footers, Written
 from connectors.iceberg.scan.manifests import Manifest, ManifestList, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
 from connectors.iceberg.scan.projection import (
@@ -72,7 +72,7 @@ class FileList:
     """Files to read, how many rows writers counted in them, and the fields in which none of them has NaN, or NaN and zero.
 
     ``lengths`` are in bytes, by their manifests. ``by_name``: all of them have the columns that are read under their names
-    of today, and of their types.
+    of today, and of their types. ``written``: as for ``Footers.fit``.
     """
 
     paths: Sequence[str]
@@ -81,6 +81,7 @@ class FileList:
     without_nan: frozenset[int]
     without_zero: frozenset[int]
     by_name: bool = False
+    written: Written = field(default_factory=dict)
 
     def within(self, span: FileSpan) -> FileList:
         """Return the files of a span, with a share of the rows."""
@@ -171,9 +172,9 @@ class ColdPlan:
                 self._read_last[facts.table_uuid] = facts.manifest_list
         if files is not None:
             lengths = dict(zip(files.paths, files.lengths, strict=True))
-            fit = self._footers.fit(io, lengths, cold.schema, facts.own, names)
+            fit, written = self._footers.fit(io, lengths, cold.schema, facts.own, names)
             if fit is not Fit.NOT:
-                return replace(files, by_name=fit is Fit.BY_NAME)
+                return replace(files, by_name=fit is Fit.BY_NAME, written=written)
         check_partition_fields(facts)
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
