@@ -72,12 +72,13 @@ class IcebergStore:
         catalog_roots: Mapping[str, Sequence[str]] | None = None,
         take_secret: Callable[[str], None] | None = None,
         open_file: Callable[[str], None] | None = None,
+        try_manifests: Callable[[str, int], None] | None = None,
     ) -> None:
         """``catalogs``: pyiceberg properties by catalog name.
 
         A table reads below its location and its catalog's warehouse; ``catalog_roots`` are more places of a catalog.
         ``take_secret`` gets a CREATE SECRET for each table whose catalog hands out keys with it, and again for each new key.
-        ``open_file`` has the engine keep length and footer of a file.
+        ``open_file`` has the engine keep length and footer of a file, ``try_manifests`` read all manifests of a snapshot.
         """
         self._catalogs = Catalogs(catalogs)
         self._take_secret = take_secret
@@ -86,7 +87,11 @@ class IcebergStore:
         self._lock = threading.Lock()
         self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(
-            self._manifests, self.file_io, _roots(catalogs, catalog_roots or {}), open_file
+            self._manifests,
+            self.file_io,
+            _roots(catalogs, catalog_roots or {}),
+            open_file,
+            try_manifests,
         )
         self._evidence: LRUCache[tuple[object, ...], Any] = LRUCache(MAX_REMEMBERED_EVIDENCE)
         self._loaded: LRUCache[str, tuple[TableName, FileIO, KeysByPrefix]] = LRUCache(

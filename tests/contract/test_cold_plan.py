@@ -24,7 +24,16 @@ from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import FileList
 from connectors.iceberg.store import IcebergStore, read_sql
 from planner.cut import ColdSlice, cold_cut
-from planner.errors import ColdStoreUnavailable, ForeignFile, SnapshotExpired
+from planner.errors import (
+    BadStatement,
+    ColdStoreUnavailable,
+    FederationError,
+    ForeignFile,
+    InternalError,
+    SnapshotExpired,
+    UnsupportedFile,
+    UnsupportedStatement,
+)
 from planner.names import TableName
 from planner.ports import ArrowRelation, SqlRelation
 from planner.pruning import EVERYTHING, Condition, ScanFilter
@@ -562,3 +571,54 @@ def test_a_file_of_another_place_is_refused_unless_the_settings_name_it(
     )
     lake_of_files.stores.append(opened)
     opened.scan(slice_of(opened))
+
+
+def by_the_extension(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Table:
+    table = lake.create()
+    table.append(rows(1))
+    monkeypatch.setattr("connectors.iceberg.scan.planner.MAX_LISTED_FILES", 0)
+    return table
+
+
+@pytest.mark.parametrize("kind", [BadStatement, UnsupportedStatement, InternalError])
+def test_what_the_extension_cannot_read_in_a_statement_is_refused_before_its_scan(
+    lake_of_files: Lake, monkeypatch: pytest.MonkeyPatch, kind: type[FederationError]
+) -> None:
+    by_the_extension(lake_of_files, monkeypatch)
+
+    def try_manifests(_location: str, _snapshot_id: int) -> None:
+        raise kind("required field is NULL.")
+
+    store = lake_of_files.store(try_manifests=try_manifests)
+    cold = slice_of(store)
+    for read in (lambda: store.scan(cold), lambda: store.shares(cold, EVERYTHING, ("id",), 2)):
+        with pytest.raises(UnsupportedFile) as refused:
+            read()
+        assert refused.value.message == (
+            f"c.n.t: snapshot {cold.snapshot_id} has manifests that DuckDB's Iceberg extension cannot read, which it needs "
+            f"for the deletes or old files of this table; write its files anew (CALL system.rewrite_data_files, options => "
+            f"map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))."
+        )
+
+
+def test_a_store_that_does_not_answer_is_named_as_such_and_tried_again(
+    lake_of_files: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = by_the_extension(lake_of_files, monkeypatch)
+    tried: list[tuple[str, int]] = []
+
+    def try_manifests(location: str, snapshot_id: int) -> None:
+        tried.append((location, snapshot_id))
+        if len(tried) == 1:
+            raise ColdStoreUnavailable("a file of the table could not be read; try again.")
+
+    store = lake_of_files.store(try_manifests=try_manifests)
+    cold = slice_of(store)
+    with pytest.raises(ColdStoreUnavailable, match="try again"):
+        store.scan(cold)
+    for _ in range(2):
+        part = store.scan(cold)
+        assert isinstance(part, SqlRelation)
+        assert "iceberg_scan" in part.sql
+    # Once for each snapshot: the same metadata file never changes.
+    assert tried == [(table.metadata_location, cold.snapshot_id)] * 2

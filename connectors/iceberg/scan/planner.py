@@ -105,9 +105,10 @@ class ColdPlan:
         file_io: Callable[[str], FileIO],
         roots: Sequence[Sequence[str]] = (),
         open_file: Callable[[str], None] | None = None,
+        try_manifests: Callable[[str, int], None] | None = None,
     ) -> None:
         """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's; ``open_file`` as for
-        ``Footers``.
+        ``Footers``, ``try_manifests`` as for ``ExtensionCheck``.
         """
         self._roots = roots
         #: Manifests whose files passed the check of their places, with the table's reach and the kind of manifest.
@@ -115,7 +116,7 @@ class ColdPlan:
         self._manifests = manifests
         self._file_io = file_io
         self._footers = Footers(open_file)
-        self._extension = ExtensionCheck(manifests)
+        self._extension = ExtensionCheck(manifests, try_manifests)
         self._lock = threading.Lock()
         self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
         #: Manifest list that a statement read last, by table.
@@ -182,6 +183,8 @@ class ColdPlan:
         listed = self._manifests.list(io, facts.manifest_list)
         self._check(io, listed.data, reach, is_data=True)
         self._check(io, listed.deletes, reach, is_data=False)
+        if cold.snapshot_id is not None:
+            self._extension.try_read(cold.metadata_location, cold.snapshot_id)
         return None
 
     def _manifest_list(self, cold: ColdSlice) -> tuple[FileIO, ManifestList | None]:
@@ -233,7 +236,7 @@ class ColdPlan:
         DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
         month, year or hour, hashes UUIDs in its own way, and truncates texts to so many characters as one sees, where
         Iceberg counts code points; and it does not know that the truncation of the least whole numbers overflows. So it
-        loses rows. A negative decimal and its truncation end the engine.
+        loses rows. Nor does the engine survive each truncation of a decimal.
 
         Raises:
             FileNotFoundError, OSError: as ``files``.
