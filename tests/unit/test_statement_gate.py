@@ -236,7 +236,7 @@ def test_a_table_may_be_read_as_it_was(clause: str) -> None:
 
 
 def test_no_function_that_takes_an_address_is_allowed() -> None:
-    """Its name is refused, whatever it is called with."""
+    """Its name is refused, not its arguments."""
     with duckdb.connect() as connection:
         names = [
             name

@@ -1,6 +1,6 @@
 """Refuses snapshots with files that DuckDB's iceberg extension does not read, by name, before it opens them.
 
-Anybody may write ORC, Avro or encrypted files, which the extension, 1.5.5, refuses in its own words; and what it cannot
+Writers may leave ORC, Avro or encrypted files, which the extension, 1.5.5, refuses in its own words; and what it cannot
 decode of a manifest ends the process, unless a statement reads it. So a statement does, before the scan. A manifest never
 changes: each is checked once.
 """
