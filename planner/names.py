@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import itertools
+import string
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from planner.errors import BadConfig
@@ -24,8 +26,11 @@ LEADING_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP)
 OPTIONAL_COLUMNS = (KAFKA_KEY, KAFKA_HEADERS, KAFKA_VALUE, KAFKA_ERROR)
 METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
-#: Views of one federated table: ``"flows$cold"`` and so on.
+#: Views of one federated table, ``"flows$cold"`` and so on: no table of ours is called so.
 VIRTUAL_SUFFIXES = ("cold", "tail", "seam")
+
+#: Characters of a partition field's name that DuckDB's iceberg extension 1.5.5 reads in every case.
+_PORTABLE = frozenset(string.ascii_letters + string.digits + "_")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,3 +70,27 @@ def did_you_mean(
     """Ask for those of ``names`` that are most like ``name``; ``otherwise`` where none is."""
     close = difflib.get_close_matches(name, names, n=most)
     return f"did you mean {' or '.join(close)}?" if close else otherwise
+
+
+def side_name(name: str) -> tuple[str, str] | None:
+    """Return the table and the side (``VIRTUAL_SUFFIXES``) that a name such as ``flows$cold`` means; None: it is no side's."""
+    base, dollar, suffix = name.rpartition("$")
+    side = suffix.lower()
+    return (base, side) if dollar and base and side in VIRTUAL_SUFFIXES else None
+
+
+def is_portable_partition_field(name: str) -> bool:
+    """Whether a partition field's name is of ASCII letters, digits and underscores alone.
+
+    Iceberg allows any name. DuckDB's iceberg extension 1.5.5 does not survive every other one: it ends its process.
+    """
+    return name != "" and _PORTABLE.issuperset(name)
+
+
+def partition_field_name(name: str, used: Collection[str]) -> str:
+    """Return ``name`` in ASCII letters, digits and underscores, numbered where it is one of ``used`` (in lower case)."""
+    portable = "".join(character if character in _PORTABLE else "_" for character in name)
+    numbered = itertools.chain(
+        (portable,), (f"{portable}_{number}" for number in itertools.count(2))
+    )
+    return next(candidate for candidate in numbered if candidate.lower() not in used)

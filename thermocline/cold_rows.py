@@ -52,6 +52,7 @@ def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Eng
                 settings.catalogs,
                 roots=catalog_roots(settings),
                 take_secret=engine.take_secret,
+                try_manifests=engine.try_manifests,
             )
         ) as store,
     ):

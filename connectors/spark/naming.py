@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.errors import UnknownTable
 from planner.names import TableName, did_you_mean
+from planner.statement.references import check_no_side
 
 
 def find_tables(listed: Iterable[TableName], texts: Sequence[str]) -> list[TableName]:
@@ -13,9 +14,11 @@ def find_tables(listed: Iterable[TableName], texts: Sequence[str]) -> list[Table
 
     Raises:
         UnknownTable: there is none, with the nearest names; or there are several.
+        BadConfig: as ``check_no_side``.
     """
     by_name: dict[str, list[TableName]] = {}
-    for table in listed:
+    tables = list(listed)
+    for table in tables:
         by_name.setdefault(str(table), []).append(table)
         by_name.setdefault(f"{table.schema}.{table.name}", []).append(table)
     names = []
@@ -23,6 +26,7 @@ def find_tables(listed: Iterable[TableName], texts: Sequence[str]) -> list[Table
         matches = by_name.get(text, [])
         if len(matches) != 1:
             raise _unknown(text, matches, list(by_name))
+        check_no_side(matches[0], tables)
         names.append(matches[0])
     return list(dict.fromkeys(names))
 

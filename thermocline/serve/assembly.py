@@ -99,6 +99,7 @@ def running_parts(
             roots=catalog_roots(settings),
             take_secret=engine.take_secret,
             open_file=engine.open_file,
+            try_manifests=engine.try_manifests,
         )
         stack.callback(store.close)
         # A topic of another cluster is refused by name; plain tables work without any.

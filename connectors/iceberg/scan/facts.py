@@ -14,6 +14,7 @@ from pyiceberg.types import IcebergType
 
 from connectors.iceberg.scan.projection import partition_type
 from planner.cut import ColdSlice
+from planner.names import is_portable_partition_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Facts:
 
     ``own`` are the fields that a data file must have itself: others may be replaced by the value of an identity
     partition, or by a default. ``manifest_list`` is None for a snapshot of format v1 without one. ``is_head``: snapshot
-    and schema are the file's current ones.
+    and schema are the file's current ones. ``odd_partition_field`` is the id of a partition field, of any spec, by whose
+    name DuckDB's extension may end the process.
     """
 
     table_uuid: str
@@ -41,6 +43,7 @@ class Facts:
     specs: Mapping[int, tuple[PartitionPart, ...]]
     own: frozenset[int]
     is_head: bool = True
+    odd_partition_field: int | None = None
 
     @classmethod
     def of(cls, metadata: TableMetadata, cold: ColdSlice | None = None) -> Facts:
@@ -77,6 +80,15 @@ class Facts:
             specs,
             frozenset(own),
             is_head,
+            next(
+                (
+                    field.field_id
+                    for spec in metadata.partition_specs
+                    for field in spec.fields
+                    if not is_portable_partition_field(field.name)
+                ),
+                None,
+            ),
         )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from connectors.iceberg.errors import DamagedFile, decoding
 from connectors.iceberg.own_files import OwnFiles
 from connectors.iceberg.scan.facts import Facts, PartitionPart
-from connectors.iceberg.scan.footers import Fit, Footers
+from connectors.iceberg.scan.footers import Fit, Footers, Written
 from connectors.iceberg.scan.manifests import Manifest, ManifestList, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
 from connectors.iceberg.scan.projection import (
@@ -37,7 +37,12 @@ from connectors.iceberg.scan.projection import (
     partition_bounds,
 )
 from connectors.iceberg.scan.reach import Reach
-from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
+from connectors.iceberg.scan.readable import (
+    ExtensionCheck,
+    check_formats,
+    check_partition_fields,
+    unread,
+)
 from connectors.object_store import is_object_store
 from planner.cut import ColdSlice
 from planner.errors import ForeignFile
@@ -49,6 +54,8 @@ from planner.schema import Column
 _MAX_COUNTED = 1_000_000_000_000
 #: With more files left than this, the extension's own scan is as fast.
 MAX_LISTED_FILES = 1_000
+#: Files listed of a table that the extension's scan must not meet.
+MAX_LISTED_ALONE = 100_000
 #: Manifests whose files were checked. ``Manifests`` decodes them, which is most of the work.
 MAX_CHECKED = 100_000
 #: Snapshots whose metadata is remembered at most.
@@ -66,7 +73,7 @@ class FileList:
     """Files to read, how many rows writers counted in them, and the fields in which none of them has NaN, or NaN and zero.
 
     ``lengths`` are in bytes, by their manifests. ``by_name``: all of them have the columns that are read under their names
-    of today, and of their types.
+    of today, and of their types. ``written``: as for ``Footers.fit``.
     """
 
     paths: Sequence[str]
@@ -75,6 +82,7 @@ class FileList:
     without_nan: frozenset[int]
     without_zero: frozenset[int]
     by_name: bool = False
+    written: Written = field(default_factory=dict)
 
     def within(self, span: FileSpan) -> FileList:
         """Return the files of a span, with a share of the rows."""
@@ -97,16 +105,17 @@ class ColdPlan:
         manifests: Manifests,
         files_of: Callable[[ColdSlice], OwnFiles],
         open_file: Callable[[str], None] | None = None,
+        try_manifests: Callable[[str, int], None] | None = None,
     ) -> None:
         """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's; ``open_file`` as for
-        ``Footers``.
+        ``Footers``, ``try_manifests`` as for ``ExtensionCheck``.
         """
         #: Manifests whose files passed the check of where they lie, with the table's reach and the kind of manifest.
         self._checked: FIFOCache[tuple[Reach, str, bool], None] = FIFOCache(MAX_CHECKED)
         self._manifests = manifests
         self._files_of = files_of
         self._footers = Footers(open_file)
-        self._extension = ExtensionCheck(manifests)
+        self._extension = ExtensionCheck(manifests, try_manifests)
         self._lock = threading.Lock()
         self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
         #: Manifest list that a statement read last, by catalog and table.
@@ -148,13 +157,14 @@ class ColdPlan:
         Raises:
             FileNotFoundError: a file is gone.
             DamagedFile: a file is damaged.
-            UnreadableFiles: some are of a format that is not read.
+            UnreadableFiles: some are of a format that is not read, or a partition field's name keeps the extension away.
             ForeignFile: as ``Reach.check_block``.
             OSError: a file cannot be read now.
         """
         io = self._files_of(cold)
         facts = self._of(io, cold)
         if facts.manifest_list is None:
+            check_partition_fields(facts)
             return None
         files = self._listed(io, facts, facts.manifest_list, cold, rows)
         if facts.is_head:
@@ -162,15 +172,18 @@ class ColdPlan:
                 self._read_last[io.catalog, facts.table_uuid] = facts.manifest_list
         if files is not None:
             lengths = dict(zip(files.paths, files.lengths, strict=True))
-            fit = self._footers.fit(io, lengths, cold.schema, facts.own, names)
+            fit, written = self._footers.fit(io, lengths, cold.schema, facts.own, names)
             if fit is not Fit.NOT:
-                return replace(files, by_name=fit is Fit.BY_NAME)
+                return replace(files, by_name=fit is Fit.BY_NAME, written=written)
+        check_partition_fields(facts)
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
         # The extension reads everything that is listed.
         listed = self._manifests.list(io, facts.manifest_list)
         self._check(io, listed.data, is_data=True)
         self._check(io, listed.deletes, is_data=False)
+        if cold.snapshot_id is not None:
+            self._extension.try_read(cold.metadata_location, cold.snapshot_id)
         return None
 
     def _manifest_list(self, cold: ColdSlice) -> tuple[OwnFiles, ManifestList | None]:
@@ -220,7 +233,7 @@ class ColdPlan:
         DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
         month, year or hour, hashes UUIDs in its own way, and truncates texts to so many characters as one sees, where
         Iceberg counts code points; and it does not know that the truncation of the least whole numbers overflows. So it
-        loses rows. A negative decimal and its truncation end the engine.
+        loses rows. Nor does the engine survive each truncation of a decimal.
 
         Raises:
             FileNotFoundError, OSError: as ``files``.
@@ -295,7 +308,8 @@ class ColdPlan:
         pruning = _Pruning(facts, columns, rows)
         groups = pruning.manifests(listed.data)
         files = sum(manifest.files for group in groups.values() for manifest in group)
-        if not all(rows) and files > MAX_LISTED_FILES:
+        most = MAX_LISTED_FILES if facts.odd_partition_field is None else MAX_LISTED_ALONE
+        if not all(rows) and files > most:
             return None
         paths: list[str] = []
         lengths: list[int] = []
@@ -308,7 +322,7 @@ class ColdPlan:
             if not members.are_parquet:
                 check_formats([unread(members.formats(chosen).to_pylist())])
             file_paths = members.paths(chosen)
-            if len(paths) + len(file_paths) > MAX_LISTED_FILES:
+            if len(paths) + len(file_paths) > most:
                 return None
             paths += file_paths.to_pylist()
             lengths += members.lengths(chosen).to_pylist()
