@@ -136,23 +136,24 @@ def resolve(
     """Return the table that a reference means.
 
     Names compare as in DuckDB: without ASCII case, an exact match first. ``a.b`` is table b of schema a, or
-    of catalog a. A table that is really called ``flows$cold`` comes before the view of that name.
+    of catalog a. ``a.b.c`` is table c of catalog a, else of schema ``a.b``, whose levels are joined by dots. A table
+    that is really called ``flows$cold`` comes before the view of that name.
 
     Raises:
         UnknownTable: there is none.
         UnsupportedStatement: there is none, and the name is like a file's.
         BadStatement: there are several.
     """
-    places = _places(reference, default_catalog, default_schema)
-    match = _match(reference, reference.name, places, tables)
-    if match is not None:
-        return ResolvedTable(match, at=reference.at)
-    for suffix in VIRTUAL_SUFFIXES:
-        if fold(reference.name).endswith(f"${suffix}"):
-            base = reference.name[: -len(suffix) - 1]
-            match = _match(reference, base, places, tables)
-            if match is not None:
-                return ResolvedTable(match, suffix, reference.at)  # type: ignore[arg-type]
+    for places in _places(reference, default_catalog, default_schema):
+        match = _match(reference, reference.name, places, tables)
+        if match is not None:
+            return ResolvedTable(match, at=reference.at)
+        for suffix in VIRTUAL_SUFFIXES:
+            if fold(reference.name).endswith(f"${suffix}"):
+                base = reference.name[: -len(suffix) - 1]
+                match = _match(reference, base, places, tables)
+                if match is not None:
+                    return ResolvedTable(match, suffix, reference.at)  # type: ignore[arg-type]
     if PATH.search(reference.name):
         name = reference.name if len(reference.name) <= 80 else f"{reference.name[:77]}..."
         raise UnsupportedStatement(
@@ -167,13 +168,15 @@ def resolve(
 
 def _places(
     reference: TableReference, default_catalog: str, default_schema: str
-) -> tuple[tuple[str, str], ...]:
-    """Return the (catalog, schema) pairs a reference may mean."""
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the (catalog, schema) pairs a reference may mean: those of one entry before those of the next."""
     if reference.catalog is not None:
-        return ((reference.catalog, reference.schema or default_schema),)
+        schema = reference.schema or default_schema
+        whole = (reference.catalog, schema)
+        return ((whole,), ((default_catalog, f"{reference.catalog}.{schema}"),))
     if reference.schema is None:
-        return ((default_catalog, default_schema),)
-    return ((default_catalog, reference.schema), (reference.schema, default_schema))
+        return (((default_catalog, default_schema),),)
+    return (((default_catalog, reference.schema), (reference.schema, default_schema)),)
 
 
 def _match(
