@@ -23,9 +23,11 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.partition_terms import partition_spec, sort_order
-from connectors.iceberg.types import nested_field
+from connectors.iceberg.replacing import drop_without_rows
+from connectors.iceberg.types import nested_field, table_schema
 from connectors.table_facts import COMMENT
 from planner.binding import MIRROR, Binding
+from planner.epoch_units import units_by_id
 from planner.errors import BadConfig
 from planner.names import (
     KAFKA_ERROR,
@@ -94,15 +96,18 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     comment: str | None = None,
     location: str | None = None,
+    replaces: bool = False,
 ) -> Watermark:
     """Create ``table`` and commit ``first`` in an empty snapshot, in one catalog commit.
 
     ``columns`` are those of the record's value, and optional metadata columns where wanted; the three leading
     ones, and under error policy ``null`` the two it needs, are added. Their field ids are assigned here, so
-    ``binding.epoch_units`` and ``first.shape`` are filled here too, from ``Column.epoch_unit``.
+    ``binding.epoch_units`` and ``first.shape`` are filled here too (``planner.epoch_units``).
 
     Metadata columns are optional in Iceberg's sense: Spark and pyiceberg write nullable columns, and an UPDATE
     by either would be refused on a required one. The resolver treats a row without them as foreign.
+
+    ``replaces``: a table of this name over the same topic that has no rows yet is dropped first.
 
     Returns the watermark as committed.
 
@@ -115,12 +120,8 @@ def create_table(
     schema = _schema(table, columns, binding)
     spec = partition_spec(table, schema, partition_by)
     order = sort_order(table, schema, sort_by)
-    epoch_units = sorted(
-        (schema.find_field(column.name).field_id, column.epoch_unit)
-        for column in columns
-        if column.epoch_unit is not None
-    )
-    binding = replace(binding, epoch_units=tuple(epoch_units))
+    epoch_units = units_by_id(columns, table_schema(table, schema, None))
+    binding = replace(binding, epoch_units=epoch_units)
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,
@@ -141,7 +142,9 @@ def create_table(
         for depth in range(1, len(table.namespace) + 1):
             catalog.create_namespace_if_not_exists(table.namespace[:depth])
         if catalog.table_exists(identifier):
-            raise exists
+            if not replaces:
+                raise exists
+            drop_without_rows(catalog, table, binding)
         # pyiceberg 0.12 stages a new table in flat namespaces only. Elsewhere, between the two commits, the table
         # is bound and has no watermark, which ``pin`` refuses: nobody can read it as empty.
         stages = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)

@@ -32,8 +32,14 @@ class Unfit(Exception):
         return str(self.args[0])
 
 
+class OtherFormat(Unfit):
+    """A record of another format: its producer meant it so."""
+
+
 def parse(raw: bytes) -> dict[str, Any]:
     """Parse an object by RFC 8259, or raise Unfit. Numbers are ``Number``; of a duplicate key the last value stays."""
+    if raw[:1] == _REGISTRY:
+        _check_registry(raw)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as cause:
@@ -44,9 +50,8 @@ def parse(raw: bytes) -> dict[str, Any]:
         value = json.loads(
             text, parse_int=Number, parse_float=Number, parse_constant=_no_constant
         )
-    except ValueError as cause:
-        at = f" (character {cause.pos})" if isinstance(cause, json.JSONDecodeError) else ""
-        raise Unfit(None, f"the value is not JSON{at}") from cause
+    except json.JSONDecodeError as cause:
+        raise Unfit(None, _not_json(text, cause)) from cause
     if not isinstance(value, dict):
         raise Unfit(None, f"the JSON is {kind_of(value)}, not an object")
     return value
@@ -66,7 +71,28 @@ def kind_of(value: object) -> str:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise Unfit(None, f"the value has a bare {name}, which is not JSON")
+
+
+def _not_json(text: str, cause: json.JSONDecodeError) -> str:
+    if text.startswith("\ufeff"):
+        return "the value begins with a byte order mark, which is not JSON"
+    if cause.msg == "Extra data" and text[cause.pos] in "{[":
+        return "the value is several JSON values, as in NDJSON, and a record is one"
+    return f"the value is not JSON (character {cause.pos})"
+
+
+#: What serializers of a schema registry write first; the schema's id follows as four bytes, the highest first.
+_REGISTRY = b"\0"
+
+
+def _check_registry(raw: bytes) -> None:
+    if len(raw) > 4:
+        what = "JSON" if raw[5:6] == b"{" else "Avro (or Protobuf)"
+        number = int.from_bytes(raw[1:5])
+        raise OtherFormat(
+            None, f"this looks like {what} behind a schema registry, schema id {number}"
+        )
 
 
 def _depth(text: str) -> int:
