@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from planner.spelling import dotted_before, read_dotted, spelled
+
 FieldPath = tuple[str, ...]
 
 _Node = TypeVar("_Node")
 
 
 def read_path(text: str) -> FieldPath:
-    """Read a name. Dots separate, though a field's own name may have them: see ``resolve``."""
-    return tuple(text.split("."))
+    """Read a name, bare or quoted (``planner.spelling``).
+
+    Bare dots separate, though a field's own name may have them: see ``resolve``.
+    """
+    return read_dotted(text)
 
 
 def split_name(text: str, separator: str) -> tuple[FieldPath, str | None]:
@@ -24,13 +29,12 @@ def split_name(text: str, separator: str) -> tuple[FieldPath, str | None]:
 
     None follows where there is no separator.
     """
-    name, middle, rest = text.partition(separator)
-    return read_path(name), rest if middle else None
+    return dotted_before(text, separator)
 
 
 def spell(path: FieldPath) -> str:
     """Write a path so that ``read_path`` reads it."""
-    return ".".join(path)
+    return ".".join(map(spelled, path))
 
 
 def resolve(

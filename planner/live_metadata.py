@@ -18,11 +18,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from planner.binding import LIVE_CUT
 from planner.cut import Pin
 from planner.errors import UnsupportedFile
+from planner.names import is_portable_partition_field
 
 #: The branch that readers read, and the tag that names what is committed of it.
 MAIN = "main"
@@ -83,6 +85,29 @@ def check_format(pin: Pin, document: Mapping[str, Any]) -> Literal[2, 3]:
             table=str(pin.table),
         )
     return 3 if version == 3 else 2
+
+
+def check_partition_fields(pin: Pin, document: Mapping[str, Any]) -> None:
+    """Check that no reader of an answer meets a partition field's name that it may not survive.
+
+    DuckDB's iceberg extension 1.5.5 ends its process at some names, also of a spec that is not the current one.
+
+    Raises:
+        UnsupportedFile: a name is not of ASCII letters, digits and underscores alone.
+    """
+    specs = [spec["fields"] for spec in document.get("partition-specs") or ()]
+    specs.append(
+        document.get("partition-spec") or []
+    )  # version 1, whose readers may know no other
+    for field in chain.from_iterable(specs):
+        if not is_portable_partition_field(field["name"]):
+            number = field.get("field-id")
+            raise UnsupportedFile(
+                f"{pin.table}: its partition field {'' if number is None else f'{number} '}has a name that is not of ASCII "
+                f"letters, digits and underscores alone, which ends some of the engines that read Iceberg; read the table "
+                f"over Flight SQL.",
+                table=str(pin.table),
+            )
 
 
 def first_row_id(document: Mapping[str, Any]) -> int | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import itertools
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from planner.errors import BadConfig
-from planner.spelling import path_of, spelled
+from planner.spelling import read_dotted, spelled
 
 # First three columns of every bound table. Written first because engines keep column
 # statistics for the first 100 columns only, and the resolver needs those of partition and offset.
@@ -27,6 +29,10 @@ METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
 #: Views of one federated table: ``"flows$cold"`` and so on.
 VIRTUAL_SUFFIXES = ("cold", "tail", "seam")
+
+#: Characters of a partition field's name that DuckDB's iceberg extension 1.5.5 reads in every case.
+_PARTITION_FIELD = re.compile(r"[A-Za-z0-9_]+")
+_OTHER_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -81,8 +87,8 @@ def name_parts(text: str) -> tuple[str, ...]:
     Raises:
         BadConfig: a quote is not closed.
     """
-    *front, (name, _) = path_of(text)
-    return *(level for part, _ in front for level in part.split(".")), name
+    *front, name = read_dotted(text)
+    return *(level for part in front for level in part.split(".")), name
 
 
 def did_you_mean(
@@ -91,3 +97,20 @@ def did_you_mean(
     """Ask for those of ``names`` that are most like ``name``; ``otherwise`` where none is."""
     close = difflib.get_close_matches(name, names, n=most)
     return f"did you mean {' or '.join(close)}?" if close else otherwise
+
+
+def is_portable_partition_field(name: str) -> bool:
+    """Whether a partition field's name is of ASCII letters, digits and underscores alone.
+
+    Iceberg allows any name. DuckDB's iceberg extension 1.5.5 does not survive every other one: it ends its process.
+    """
+    return _PARTITION_FIELD.fullmatch(name) is not None
+
+
+def partition_field_name(name: str, used: Collection[str]) -> str:
+    """Return ``name`` in ASCII letters, digits and underscores, numbered where it is one of ``used`` (in lower case)."""
+    portable = _OTHER_CHARACTER.sub("_", name)
+    numbered = itertools.chain(
+        (portable,), (f"{portable}_{number}" for number in itertools.count(2))
+    )
+    return next(candidate for candidate in numbered if candidate.lower() not in used)

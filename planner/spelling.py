@@ -35,42 +35,40 @@ def quoted_at(text: str, position: int) -> tuple[str, int]:
     return match[1].replace('""', '"'), match.end()
 
 
-def name_before(text: str, mark: str) -> tuple[str, str] | None:
-    """Split ``NAME<mark>REST`` at the first mark behind the name; None: there is none, or something else is.
-
-    Raises:
-        BadConfig: a quote is not closed.
-    """
-    if not text.startswith('"'):
-        name, separator, rest = text.partition(mark)
-        return (name, rest) if separator else None
-    name, end = quoted_at(text, 0)
-    rest = text[end:].lstrip()
-    return (name, rest.removeprefix(mark)) if rest.startswith(mark) else None
-
-
-def path_of(text: str) -> tuple[tuple[str, bool], ...]:
-    """Split a dotted name into its parts, each with whether it is quoted. A dot in quotes separates nothing.
+def read_dotted(text: str) -> tuple[str, ...]:
+    """Split a dotted name into its parts. A dot in quotes separates nothing.
 
     Raises:
         BadConfig: a quote is not closed, or something other than a dot follows one.
     """
-    parts: list[tuple[str, bool]] = []
+    return dotted_before(text, "")[0]
+
+
+def dotted_before(text: str, mark: str) -> tuple[tuple[str, ...], str | None]:
+    """Read the dotted name that a text begins with, up to a mark, and return what follows that; None: there is no mark.
+
+    Raises:
+        BadConfig: as ``read_dotted``.
+    """
+    parts: list[str] = []
     position = 0
     while True:
-        is_quoted = text.startswith('"', position)
-        if is_quoted:
+        if text.startswith('"', position):
             name, position = quoted_at(text, position)
         else:
-            end = text.find(".", position)
-            end = len(text) if end < 0 else end
-            name, position = text[position:end], end
-        parts.append((name, is_quoted))
+            start = position
+            while position < len(text) and text[position] not in (".", mark):
+                position += 1
+            name = text[start:position]
+        parts.append(name)
         if position == len(text):
-            return tuple(parts)
+            return tuple(parts), None
+        if text[position] == mark:
+            return tuple(parts), text[position + 1 :]
         if text[position] != ".":
+            expected = " or ".join([*([repr(mark)] if mark else []), "a dot"])
             raise BadConfig(
-                f"{text!r}: a dot or the end is expected behind the quoted name, at character {position}.",
+                f"{text!r}: {expected} is expected behind the quoted name, at character {position}.",
                 text=text,
             )
         position += 1

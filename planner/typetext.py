@@ -44,7 +44,7 @@ def type_text(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{type_text(kind.key_type)}, {type_text(kind.item_type)}>"
     if pa.types.is_decimal128(kind):
-        return f"decimal({kind.precision}, {kind.scale})"
+        return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_fixed_size_binary(kind):
         return f"fixed[{kind.byte_width}]"
     return next(name for name, primitive in PRIMITIVES.items() if primitive == kind)
@@ -142,19 +142,3 @@ class _Reader:
             f"{self._text!r} is not a column type: expected {expected} near character {self._position}.",
             type=self._text,
         )
-
-
-def type_text(kind: pa.DataType) -> str:
-    """Write a type so that ``parse_type`` reads it."""
-    if pa.types.is_struct(kind):
-        members = (f"{field.name}: {type_text(field.type)}" for field in kind)
-        return f"struct<{', '.join(members)}>"
-    if pa.types.is_list(kind):
-        return f"list<{type_text(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{type_text(kind.key_type)}, {type_text(kind.item_type)}>"
-    if pa.types.is_decimal128(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_fixed_size_binary(kind):
-        return f"fixed[{kind.byte_width}]"
-    return next(name for name, primitive in PRIMITIVES.items() if primitive == kind)

@@ -13,8 +13,8 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.types import NestedField, StructType
 
 from planner.errors import BadConfig
-from planner.names import TableName
-from planner.spelling import path_of
+from planner.names import TableName, partition_field_name
+from planner.spelling import read_dotted
 
 _Transform: TypeAlias = transforms.Transform[Any, Any]
 
@@ -39,28 +39,30 @@ _DIRECTION = re.compile(r"\s+(?:(asc|desc)\b)?\s*(?:nulls\s+(first|last))?\s*$",
 
 
 def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> PartitionSpec:
-    """Build the spec; field names as Iceberg's own builder gives them.
+    """Build the spec; field names as Iceberg's own builder gives them, in the characters that every engine reads.
 
     Raises:
         BadConfig: a term is not a transform of a column, or the transform does not fit the column's type.
     """
-    fields = []
-    for index, term in enumerate(terms):
-        source, transform, suffix = _parse(table, schema, term)
-        name = schema.find_column_name(source.field_id) or source.name
-        fields.append(
-            PartitionField(
-                source_id=source.field_id,
-                field_id=PARTITION_FIELD_ID_START + index,
-                transform=transform,
-                name=f"{name}_{suffix}" if suffix else name,
-            )
-        )
-    names = [field.name for field in fields]
-    if len(set(names)) != len(names):
+    parsed = [_parse(table, schema, term) for term in terms]
+    if len({(source.field_id, suffix) for source, _, suffix in parsed}) != len(parsed):
         raise BadConfig(
             f"{table}: a partition term is given twice among {', '.join(terms)}.",
             table=str(table),
+        )
+    fields: list[PartitionField] = []
+    for source, transform, suffix in parsed:
+        column = schema.find_column_name(source.field_id) or source.name
+        own = {column.lower()} if isinstance(transform, transforms.IdentityTransform) else set()
+        used = {name.lower() for name in schema.column_names} - own
+        used |= {field.name.lower() for field in fields}
+        fields.append(
+            PartitionField(
+                source_id=source.field_id,
+                field_id=PARTITION_FIELD_ID_START + len(fields),
+                transform=transform,
+                name=partition_field_name(f"{column}_{suffix}" if suffix else column, used),
+            )
         )
     return PartitionSpec(*fields)
 
@@ -129,7 +131,7 @@ def _column(schema: Schema, text: str) -> NestedField | None:
             return None
     fields: tuple[NestedField, ...] = schema.fields
     column = None
-    for name, _ in path_of(text):
+    for name in read_dotted(text):
         column = next((field for field in fields if field.name == name), None)
         if column is None:
             return None

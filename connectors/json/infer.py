@@ -107,7 +107,7 @@ class _Inference:
         for path, kind in self._wishes.columns:
             node = self._node(path)
             if node is None:
-                self._new.append(Column(0, spell(path), kind))
+                self._new.append(Column(0, ".".join(path), kind))
             else:
                 self._declared[node.path] = kind
         for path in self._wishes.leave_out:
@@ -180,7 +180,7 @@ class _Inference:
                     else "has no name"
                 )
                 self._refuse(
-                    f"field {spell(member.path)!r} {what}", leave_out_option(member.path)
+                    f"field {spell(member.path)} {what}", leave_out_option(member.path)
                 )
                 continue
             kind = self._type(member)

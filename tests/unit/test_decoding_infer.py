@@ -184,10 +184,10 @@ REFUSED: dict[str, tuple[list[Any], str, tuple[str, ...]]] = {
     ),
     "reserved": (
         [{"_POS": 1}],
-        "field '_POS' has the name of a column that every table has or Iceberg computes",
+        "field _POS has the name of a column that every table has or Iceberg computes",
         ("--leave-out _POS",),
     ),
-    "no name": ([{"": 1}], "field '' has no name", ("--leave-out ''",)),
+    "no name": ([{"": 1}], 'field "" has no name', ("--leave-out '\"\"'",)),
     "names are data": (
         WIDE,
         "field k has 300 different members in 100 objects, so its names are data",
@@ -236,7 +236,7 @@ def test_all_refusals_come_at_once() -> None:
     assert [*refusals(*mixed, {"d": 2**63}, reserved=frozenset(["_pos"]))] == [
         "field a is a number once and a string once, and no type takes both",
         "field b.c is a string once and an object once, and no type takes both",
-        "field '_pos' has the name of a column that every table has or Iceberg computes",
+        "field _pos has the name of a column that every table has or Iceberg computes",
         "field d has whole numbers beyond 64 bits",
     ]
 

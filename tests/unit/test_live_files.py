@@ -17,6 +17,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from connectors.iceberg.live.files import LiveFiles
@@ -30,7 +31,7 @@ from connectors.iceberg.live.snapshot import (
     write_snapshot,
 )
 from connectors.iceberg.store import IcebergStore
-from planner.errors import BadConfig, ColdStoreUnavailable
+from planner.errors import BadConfig, ColdStoreUnavailable, UnsupportedFile
 from planner.names import TableName
 
 TTL_S = 10.0
@@ -243,3 +244,29 @@ def test_a_table_without_a_topic_is_answered_as_of_its_cut(tmp_path: Path) -> No
     assert past.raw == Path(past.location).read_bytes()
     assert StaticTable.from_metadata(past.location).scan().to_arrow()["id"].to_pylist() == [1]
     store.close()
+
+
+def test_a_partition_field_that_a_reader_may_not_survive_is_in_no_answer(
+    tmp_path: Path,
+) -> None:
+    options = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/c.db",
+        "warehouse": f"{tmp_path}/wh",
+    }
+    with contextlib.closing(load_catalog("lake", **options)) as catalog:
+        catalog.create_namespace("net")
+        table = catalog.create_table("net.plain", pa.schema([("id", pa.int64())]))
+        with table.update_spec() as update:
+            update.add_field("id", IdentityTransform(), "the id")
+    with contextlib.closing(IcebergStore({"lake": options})) as store:
+        files = LiveFiles(store, {"lake": f"{tmp_path}/wh-live"}, ttl_s=TTL_S)
+        pin = store.pin(TableName("lake", ("net",), "plain"))
+        for answer in (
+            lambda: files.plain(pin, "now"),
+            lambda: files.write_table(pin, (), "now"),
+        ):
+            with pytest.raises(
+                UnsupportedFile, match=r"^lake\.net\.plain: its partition field 1000"
+            ):
+                answer()

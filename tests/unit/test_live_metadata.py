@@ -14,6 +14,7 @@ from planner.errors import BadBinding, NotAllowed, UnsupportedFile
 from planner.live_metadata import (
     LiveSnapshot,
     check_format,
+    check_partition_fields,
     first_row_id,
     is_head,
     live_metadata,
@@ -244,3 +245,37 @@ def test_a_table_is_whole_to_who_sees_all_of_it_whatever_files_he_may_read() -> 
     check_whole(whole, anna, FLOWS)
     with pytest.raises(NotAllowed, match="you may read a part of it only"):
         check_whole(replace(whole, without=("ssn",), files=True), anna, FLOWS)
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        {
+            "partition-specs": [
+                {"spec-id": 0, "fields": [{"field-id": 1000, "name": "user agent"}]}
+            ]
+        },
+        {
+            "partition-specs": [
+                {"spec-id": 0, "fields": [{"field-id": 1000, "name": "user-agent"}]},
+                {"spec-id": 1, "fields": []},
+            ],
+            "default-spec-id": 1,
+        },
+        {"partition-spec": [{"field-id": 1000, "name": "user agent"}]},
+    ],
+)
+def test_no_answer_has_a_partition_field_that_ends_a_reader(specs: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedFile) as refused:
+        check_partition_fields(PIN, {**DOCUMENT, **specs})
+    assert refused.value.message == (
+        f"{FLOWS}: its partition field 1000 has a name that is not of ASCII letters, digits and underscores alone, which "
+        f"ends some of the engines that read Iceberg; read the table over Flight SQL."
+    )
+    check_partition_fields(PIN, DOCUMENT)
+
+
+def test_version_1_may_give_a_partition_field_no_id() -> None:
+    document = {"partition-spec": [{"name": "user agent"}]}
+    with pytest.raises(UnsupportedFile, match="its partition field has a name"):
+        check_partition_fields(PIN, document)

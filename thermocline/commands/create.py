@@ -131,7 +131,7 @@ def command(
             payload = inferred.columns
             lines = report(newest, inferred, settings.clusters, binding.address)
         else:
-            declared = tuple(Column(0, spell(path), kind) for path, kind in wishes.columns)
+            declared = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
             payload, refusals = with_epochs(declared, wishes.epochs)
             if refusals:
                 raise refused(refusals, f"topic {binding.address}")

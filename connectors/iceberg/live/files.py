@@ -31,6 +31,7 @@ from planner.errors import BadConfig, ColdStoreUnavailable, SnapshotExpired
 from planner.live_metadata import (
     LiveSnapshot,
     check_format,
+    check_partition_fields,
     first_row_id,
     is_head,
     live_metadata,
@@ -159,6 +160,7 @@ class LiveFiles:
                 raw = gzip.decompress(raw)
             document = json.loads(raw)
             schema = Schema.model_validate(_schema(document, pin.schema.schema_id))
+            check_partition_fields(pin, document)
         snapshot = next(
             (
                 snapshot

@@ -14,6 +14,7 @@ from pyiceberg.types import IcebergType
 
 from connectors.iceberg.scan.projection import partition_type
 from planner.cut import ColdSlice
+from planner.names import is_portable_partition_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Facts:
 
     ``own`` are the fields that a data file must have itself: others may be replaced by the value of an identity
     partition, or by a default. ``manifest_list`` is None for a snapshot of format v1 without one. ``is_head``: snapshot
-    and schema are the file's current ones.
+    and schema are the file's current ones. ``odd_partition_field`` is the id of a partition field, of any spec, by whose
+    name DuckDB's extension may end the process.
     """
 
     table_uuid: str
@@ -42,6 +44,7 @@ class Facts:
     own: frozenset[int]
     is_head: bool = True
     location: str = ""
+    odd_partition_field: int | None = None
 
     @classmethod
     def of(cls, metadata: TableMetadata, cold: ColdSlice | None = None) -> Facts:
@@ -79,6 +82,15 @@ class Facts:
             frozenset(own),
             is_head,
             metadata.location,
+            next(
+                (
+                    field.field_id
+                    for spec in metadata.partition_specs
+                    for field in spec.fields
+                    if not is_portable_partition_field(field.name)
+                ),
+                None,
+            ),
         )
 
 

@@ -37,7 +37,12 @@ from connectors.iceberg.scan.projection import (
     partition_bounds,
 )
 from connectors.iceberg.scan.reach import Reach
-from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
+from connectors.iceberg.scan.readable import (
+    ExtensionCheck,
+    check_formats,
+    check_partition_fields,
+    unread,
+)
 from connectors.object_store import is_object_store
 from planner.cut import ColdSlice
 from planner.parts import FileSpan
@@ -48,6 +53,8 @@ from planner.schema import Column
 _MAX_COUNTED = 1_000_000_000_000
 #: With more files left than this, the extension's own scan is as fast.
 MAX_LISTED_FILES = 1_000
+#: Files listed of a table that the extension's scan must not meet.
+MAX_LISTED_ALONE = 100_000
 #: Manifests whose files were checked. ``Manifests`` decodes them, which is most of the work.
 MAX_CHECKED = 100_000
 #: Snapshots whose metadata is remembered at most.
@@ -149,12 +156,13 @@ class ColdPlan:
         Raises:
             FileNotFoundError: a file is gone.
             DamagedFile: a file is damaged.
-            UnreadableFiles: some are of a format that is not read.
+            UnreadableFiles: some are of a format that is not read, or a partition field's name keeps the extension away.
             OSError: a file cannot be read now.
         """
         io = self._file_io(cold.metadata_location)
         facts = self._of(io, cold)
         if facts.manifest_list is None:
+            check_partition_fields(facts)
             return None
         reach = Reach.of(cold.metadata_location, facts.location, self._roots)
         files = self._listed(io, facts, facts.manifest_list, cold, rows, reach)
@@ -166,6 +174,7 @@ class ColdPlan:
             fit = self._footers.fit(io, lengths, cold.schema, facts.own, names)
             if fit is not Fit.NOT:
                 return replace(files, by_name=fit is Fit.BY_NAME)
+        check_partition_fields(facts)
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
         # The extension reads everything that is listed.
@@ -299,7 +308,8 @@ class ColdPlan:
         pruning = _Pruning(facts, columns, rows)
         groups = pruning.manifests(listed.data)
         files = sum(manifest.files for group in groups.values() for manifest in group)
-        if not all(rows) and files > MAX_LISTED_FILES:
+        most = MAX_LISTED_FILES if facts.odd_partition_field is None else MAX_LISTED_ALONE
+        if not all(rows) and files > most:
             return None
         paths: list[str] = []
         lengths: list[int] = []
@@ -312,7 +322,7 @@ class ColdPlan:
             if not members.are_parquet:
                 check_formats([unread(members.formats(chosen).to_pylist())])
             file_paths = members.paths(chosen)
-            if len(paths) + len(file_paths) > MAX_LISTED_FILES:
+            if len(paths) + len(file_paths) > most:
                 return None
             paths += file_paths.to_pylist()
             lengths += members.lengths(chosen).to_pylist()

@@ -23,6 +23,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 
 from connectors.iceberg.errors import UnreadableFiles, decoding
 from connectors.iceberg.scan.avro import AvroReader
+from connectors.iceberg.scan.facts import Facts
 from connectors.iceberg.scan.manifests import Manifests, live_files
 from connectors.places import local_path
 
@@ -136,6 +137,21 @@ class ExtensionCheck:
             if entry["status"] != ManifestEntryStatus.DELETED
         )
         return _Content(codec, unread(live))
+
+
+def check_partition_fields(facts: Facts) -> None:
+    """Refuse a table whose partition fields have names that the extension may not survive.
+
+    Raises:
+        UnreadableFiles: it has one.
+    """
+    if facts.odd_partition_field is not None:
+        raise UnreadableFiles(
+            f"has a partition field, {facts.odd_partition_field}, whose name is not of ASCII letters, digits and "
+            f"underscores alone; such a table can be read only where it has no delete files and every data file has its "
+            f"columns' ids; write its files anew (CALL system.rewrite_data_files, options => map('rewrite-all', 'true', "
+            f"'remove-dangling-deletes', 'true'))."
+        )
 
 
 def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False) -> None:
