@@ -18,7 +18,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Transaction
-from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.table.name_mapping import NameMapping, create_mapping_from_schema
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from connectors.iceberg.catalogs import Catalogs
@@ -128,7 +128,7 @@ def create_table(
         **(properties or {}),
         **binding.properties(),
         "format-version": FORMAT_VERSION,
-        NAME_MAPPING: create_mapping_from_schema(schema).model_dump_json(),
+        NAME_MAPPING: _name_mapping(schema, columns).model_dump_json(),
     }
     if comment is not None:
         all_properties[COMMENT] = comment
@@ -217,20 +217,37 @@ def _schema(table: TableName, columns: Sequence[Column], binding: Binding) -> Sc
     return assign_fresh_schema_ids(Schema(*(nested_field(field, ids) for field in fields)))
 
 
+def _name_mapping(schema: Schema, columns: Sequence[Column]) -> NameMapping:
+    """Map each field to its name, and a column to the other fields that it is read from (``Column.keys``)."""
+    keys = {column.name: column.keys for column in columns}
+    return NameMapping(
+        [
+            field.model_copy(
+                update={
+                    "names": list(dict.fromkeys((*field.names, *keys.get(field.names[0], ()))))
+                }
+            )
+            for field in create_mapping_from_schema(schema)
+        ]
+    )
+
+
 def _check_names(table: TableName, columns: Sequence[Column]) -> None:
     names: set[str] = set()
     for column in columns:
         name = column.name.lower()
         if not name or name in RESERVED_NAMES:
             raise BadConfig(
-                f"{table}: column name {column.name!r} is reserved by Iceberg; map the field to another name.",
+                f"{table}: column name {column.name!r} is reserved by Iceberg; give the column another one, with --rename "
+                f"FIELD=COLUMN.",
                 table=str(table),
                 column=column.name,
             )
         if name in names:
             raise BadConfig(
                 f"{table}: column {column.name} is given twice, or is one that is added to every table "
-                f"({', '.join(LEADING_COLUMNS)}); engines compare names without regard to case.",
+                f"({', '.join(LEADING_COLUMNS)}); engines compare names without regard to case: give the column another "
+                f"one, with --rename FIELD=COLUMN.",
                 table=str(table),
                 column=column.name,
             )

@@ -5,8 +5,8 @@ Pure: the caller has read the samples. Every sample decodes under the resulting 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,13 @@ import pyarrow as pa
 from connectors.json.field_values import MAX_NESTING, FieldValues
 from connectors.json.fields import Field, Kind
 from connectors.json.parsing import Unfit
+from connectors.json.renames import (
+    other_name,
+    rename_option,
+    renamed,
+    unfit_renames,
+    with_fields,
+)
 from connectors.json.strict import read_value
 from connectors.json.wishes import (
     TIME_TYPES,
@@ -63,7 +70,16 @@ def infer_columns(records: Sequence[dict[str, Any]], wishes: Wishes) -> Inferred
 
     Field ids are 0; nested units of times are in the types (``planner.epoch_units``).
     """
-    return _Inference(FieldValues.of((), records), wishes).run()
+    fields = {name for record in records for name in record}
+    as_columns = [renamed(record, wishes.renames) for record in records]
+    inferred = _Inference(FieldValues.of((), as_columns), wishes).run()
+    unfit = unfit_renames(wishes.renames, inferred.columns, fields)
+    refusals = () if inferred.refusals else tuple(Refusal(reason, ()) for reason in unfit)
+    return replace(
+        inferred,
+        columns=with_fields(inferred.columns, wishes.renames),
+        refusals=inferred.refusals + refusals,
+    )
 
 
 class _Inference:
@@ -171,6 +187,7 @@ class _Inference:
                     f"apart",
                     leave_out_option(other.path),
                     leave_out_option(member.path),
+                    *self._rename_options(member),
                 )
                 continue
             if not name or (not node.path and name.lower() in self._wishes.reserved):
@@ -180,13 +197,21 @@ class _Inference:
                     else "has no name"
                 )
                 self._refuse(
-                    f"field {spell(member.path)} {what}", leave_out_option(member.path)
+                    f"field {spell(member.path)} {what}",
+                    leave_out_option(member.path),
+                    *self._rename_options(member),
                 )
                 continue
             kind = self._type(member)
             if kind is not None:
                 members.append((name, kind))
         return members
+
+    def _rename_options(self, node: FieldValues) -> Iterator[str]:
+        """The option that makes an outermost field a column of another name."""
+        if len(node.path) == 1:
+            (name,) = node.path
+            yield rename_option(name, other_name(name, self._root.members))
 
     def _type(self, node: FieldValues) -> pa.DataType | None:
         """The type of one field, or None: it becomes no column."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
 
@@ -14,6 +14,7 @@ from connectors.json.field_values import FieldValues
 from connectors.json.fields import TIME_KINDS, Field, payload_fields
 from connectors.json.lenient import substitute
 from connectors.json.parsing import Unfit
+from connectors.json.renames import Renames
 from connectors.json.strict import read_value
 from planner.binding import Binding
 from planner.epoch_units import numbered, type_at, units_by_id, with_epoch_unit
@@ -30,12 +31,13 @@ TIME_TYPES = tuple(PRIMITIVES[name] for name in TIME_KINDS)
 class Wishes:
     """What a person says about fields, by their paths: types, fields that are no columns, units of times.
 
-    ``reserved`` are names in lower case that no column of the record's value can have.
+    ``renames`` come first: paths have the names of columns. ``reserved`` are names in lower case that no column of the record's value can have.
     """
 
     columns: tuple[tuple[FieldPath, pa.DataType], ...] = ()
     leave_out: tuple[FieldPath, ...] = ()
     epochs: tuple[tuple[FieldPath, EpochUnit], ...] = ()
+    renames: Renames = field(default_factory=dict)
     lenient: bool = False
     reserved: frozenset[str] = frozenset()
 

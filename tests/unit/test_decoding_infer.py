@@ -12,10 +12,12 @@ import pytest
 
 from connectors.json.decoder import JsonDecoder
 from connectors.json.infer import Inferred, infer_columns
+from connectors.json.renames import read_renames
 from connectors.json.samples import read_samples
 from connectors.json.wishes import Refusal, Wishes
 from planner.binding import Binding
 from planner.epoch_units import numbered, units_by_id
+from planner.errors import BadConfig
 from planner.field_path import read_path, spell, split_name
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column
 from planner.typetext import parse_type
@@ -182,12 +184,30 @@ REFUSED: dict[str, tuple[list[Any], str, tuple[str, ...]]] = {
         "fields s.Id and s.id differ in case only, which SQL does not tell apart",
         ("--leave-out s.Id", "--leave-out s.id"),
     ),
+    "case of columns": (
+        [{"Id": 1, "ID_2": 2}, {"id": "x"}],
+        "fields Id and id differ in case only, which SQL does not tell apart",
+        ("--leave-out Id", "--leave-out id", "--rename id=id_3"),
+    ),
     "reserved": (
         [{"_POS": 1}],
         "field _POS has the name of a column that every table has or Iceberg computes",
-        ("--leave-out _POS",),
+        ("--leave-out _POS", "--rename _POS=_POS_2"),
     ),
-    "no name": ([{"": 1}], 'field "" has no name', ("--leave-out '\"\"'",)),
+    "no name": (
+        [{"": 1}],
+        'field "" has no name',
+        ("--leave-out '\"\"'", "--rename '\"\"=unnamed_2'"),
+    ),
+    "no name inside": ([{"a": {"": 1}}], 'field a."" has no name', ("--leave-out 'a.\"\"'",)),
+    "any name": (
+        [{'a "b".c': {"d:e": 1}}, {'a "b".c': {"d:e": []}}],
+        'field "a ""b"".c"."d:e" is a number once and an array once, and no type takes both',
+        (
+            """--leave-out '"a ""b"".c"."d:e"'""",
+            """--json-mode lenient --column '"a ""b"".c"."d:e":string'""",
+        ),
+    ),
     "names are data": (
         WIDE,
         "field k has 300 different members in 100 objects, so its names are data",
@@ -220,6 +240,8 @@ def wish(way: str) -> dict[str, Any]:
         match option:
             case "--json-mode":
                 wishes["lenient"] = text == "lenient"
+            case "--rename":
+                wishes["renames"] = {**wishes.get("renames", {}), **read_renames([text])}
             case "--leave-out":
                 wishes["leave_out"] = (read_path(text),)
             case "--column":
@@ -381,3 +403,41 @@ def test_nesting_has_a_limit() -> None:
         )
     }
     assert columns(value["a"])["a"] is not None
+
+
+def test_a_renamed_column_reads_its_field() -> None:
+    values = {"Id": 1, "id": "a"}, {"Id": 2}
+    result = inferred(*values, renames={"Id": "id_2"})
+    assert [(column.name, column.type, column.keys) for column in result.columns] == [
+        ("id_2", pa.int64(), ("id_2", "Id")),
+        ("id", pa.string(), ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("renames", "reason"),
+    [
+        ({"Id": "x"}, "--rename Id=x: records have a field x, too; choose another name"),
+        (
+            {"ID": "y"},
+            "--rename ID=y: there is no column y, for want of an outermost field ID with a type",
+        ),
+        (
+            {"s.Id": "y"},
+            """--rename '"s.Id"=y': there is no column y, for want of an outermost field "s.Id" with a type""",
+        ),
+    ],
+)
+def test_a_rename_that_cannot_be_is_refused(renames: dict[str, str], reason: str) -> None:
+    assert refusals({"Id": 1, "x": 2, "s": {"Id": 3}}, renames=renames) == {reason: ()}
+
+
+def test_a_rename_names_a_field_and_a_column_once() -> None:
+    assert read_renames(["Id=id_2", '"a=b"="c d"', "x.y=z"]) == {
+        "Id": "id_2",
+        "a=b": "c d",
+        "x.y": "z",
+    }
+    for texts in (["a=b", "a=c"], ["a=b", "c=b"], ["a"], ["a="]):
+        with pytest.raises(BadConfig, match="--rename"):
+            read_renames(texts)

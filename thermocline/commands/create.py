@@ -9,7 +9,8 @@ import click
 import pyarrow as pa
 
 from connectors.iceberg.create import RESERVED_NAMES, create_table
-from connectors.json.wishes import Wishes, with_epochs
+from connectors.json.renames import read_renames, unfit_renames, with_fields
+from connectors.json.wishes import Refusal, Wishes, with_epochs
 from connectors.kafka.clusters import KafkaClusters
 from planner.binding import Binding
 from planner.cut import LogBounds
@@ -18,6 +19,7 @@ from planner.field_path import FieldPath, read_path, spell, split_name
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, METADATA_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, Column, EpochUnit
+from planner.spelling import spelled
 from planner.topics import cluster_of, topic_name
 from planner.typetext import parse_type
 from planner.watermark import Watermark
@@ -50,6 +52,13 @@ from thermocline.inferring import inferred_columns, newest_records, refused, rep
     multiple=True,
     metavar="NAME",
     help="With --infer: a field that becomes no column; a.b inside others.",
+)
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="The column of an outermost field that has another name; other options say the column.",
 )
 @click.option(
     "--epoch",
@@ -90,6 +99,7 @@ def command(
     columns: tuple[str, ...],
     infer: bool,
     leave_out: tuple[str, ...],
+    renames: tuple[str, ...],
     epochs: tuple[str, ...],
     partition_by: tuple[str, ...],
     sort_by: tuple[str, ...],
@@ -119,6 +129,7 @@ def command(
         columns=tuple(map(_column, columns)),
         leave_out=tuple(map(read_path, leave_out)),
         epochs=tuple(map(_epoch, epochs)),
+        renames=read_renames(renames),
         lenient=json_mode == "lenient",
         reserved=RESERVED_NAMES.union(METADATA_COLUMNS),
     )
@@ -133,6 +144,9 @@ def command(
         else:
             declared = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
             payload, refusals = with_epochs(declared, wishes.epochs)
+            payload = with_fields(payload, wishes.renames)
+            unfit = unfit_renames(wishes.renames, payload, ())
+            refusals += tuple(Refusal(reason, ()) for reason in unfit)
             if refusals:
                 raise refused(refusals, f"topic {binding.address}")
     extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
@@ -150,7 +164,8 @@ def command(
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
     click.echo(f"created {name} over topic {binding.address}; it starts at offsets {starts}")
     for column in payload:
-        click.echo(f"  {column.name}  {column.type}")
+        source = f"  from field {spelled(column.keys[-1])}" if column.keys else ""
+        click.echo(f"  {column.name}  {column.type}{source}")
     for line in lines:
         click.echo(line)
 
