@@ -129,7 +129,8 @@ def _field(
     if unit is not None and name not in TIME_KINDS:
         raise BadBinding(
             f"{table}: an epoch unit is declared for {path}, which is {name}; only date, timestamp and "
-            f"timestamptz can have one.",
+            f"timestamptz can have one: remove the property thermocline.epoch_unit.<field id>, or, while the table has "
+            f"no rows, make it anew: `thermocline create {table} --replace --infer --epoch ...`.",
             table=table,
             column=path,
         )
