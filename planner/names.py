@@ -27,7 +27,7 @@ LEADING_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP)
 OPTIONAL_COLUMNS = (KAFKA_KEY, KAFKA_HEADERS, KAFKA_VALUE, KAFKA_ERROR)
 METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
-#: Views of one federated table: ``"flows$cold"`` and so on.
+#: Views of one federated table, ``"flows$cold"`` and so on: no table of ours is called so.
 VIRTUAL_SUFFIXES = ("cold", "tail", "seam")
 
 #: Characters of a partition field's name that DuckDB's iceberg extension 1.5.5 reads in every case.
@@ -97,6 +97,13 @@ def did_you_mean(
     """Ask for those of ``names`` that are most like ``name``; ``otherwise`` where none is."""
     close = difflib.get_close_matches(name, names, n=most)
     return f"did you mean {' or '.join(close)}?" if close else otherwise
+
+
+def side_name(name: str) -> tuple[str, str] | None:
+    """Return the table and the side (``VIRTUAL_SUFFIXES``) that a name such as ``flows$cold`` means; None: it is no side's."""
+    base, dollar, suffix = name.rpartition("$")
+    side = suffix.lower()
+    return (base, side) if dollar and base and side in VIRTUAL_SUFFIXES else None
 
 
 def is_portable_partition_field(name: str) -> bool:

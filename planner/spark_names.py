@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName, did_you_mean
+from planner.statement.references import check_no_side
 
 #: Spark's SqlBaseLexer.g4. A hint is no comment: what is quoted in it may end one; and the star at its end begins none. Of a string that is not closed, the quote is a character like any other: Spark refuses it.
 _TOKEN = re.compile(
@@ -125,6 +126,7 @@ def tables_of(
     Raises:
         UnsupportedStatement: it is no query, or may name tables unnoticed.
         UnknownTable: it names one that is not there.
+        BadConfig: as ``check_no_side``.
     """
     named: dict[TableName, None] = {}
     for name in _names(_solid(sql, double_quotes_are_names=double_quotes_are_names)):
@@ -135,6 +137,7 @@ def tables_of(
             text = ".".join(name.parts)
             hint = did_you_mean(text, map(str, tables))
             raise UnknownTable(f"there is no table {text!r}; {hint}", table=text)
+        check_no_side(table, tables)
         named[table] = None
     return list(named)
 

@@ -35,7 +35,9 @@ from planner.names import (
     KAFKA_PARTITION,
     KAFKA_VALUE,
     LEADING_COLUMNS,
+    VIRTUAL_SUFFIXES,
     TableName,
+    side_name,
 )
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated
 from planner.snapshots import TAG
@@ -112,11 +114,17 @@ def create_table(
     Returns the watermark as committed.
 
     Raises:
-        BadConfig: a column name is reserved or given twice, a partition or sort term is wrong, or the table
-            exists.
+        BadConfig: the table's name means a side of another one, a column name is reserved or given twice, a partition or
+            sort term is wrong, or the table exists.
         BadBinding, UnsupportedType: as ``planner.schema.check_federated``.
         CatalogUnavailable, ColdStoreUnavailable: nothing was created, or a table that ``pin`` refuses.
     """
+    if side_name(table.name) is not None:
+        endings = " or ".join(f"${suffix}" for suffix in VIRTUAL_SUFFIXES)
+        raise BadConfig(
+            f"{table}: a name that ends in {endings} means a side of the table before it; choose another name.",
+            table=str(table),
+        )
     schema = _schema(table, columns, binding)
     spec = partition_spec(table, schema, partition_by)
     order = sort_order(table, schema, sort_by)

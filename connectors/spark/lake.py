@@ -34,6 +34,7 @@ from planner.errors import BadParameter, LimitExceeded, UnknownTable
 from planner.freshness import parse_freshness, parse_wait_for
 from planner.names import TableName
 from planner.spark_names import tables_of
+from planner.statement.references import check_no_side
 from planner.time_travel import AtTime, ended, parse_cut
 
 #: Tables of one cut at most, where nobody named them.
@@ -214,8 +215,12 @@ class Lake:
         Raises:
             UnknownTable: there is none.
             LimitExceeded: there are too many for one cut that nobody named.
+            BadConfig: as ``check_no_side``.
         """
-        names = [pin.table for pin in self._pin(self._pins.tables()) if pin.binding is not None]
+        tables = self._pins.tables()
+        names = [pin.table for pin in self._pin(tables) if pin.binding is not None]
+        for name in names:
+            check_no_side(name, tables)
         if not names:
             raise UnknownTable("no table is bound to a topic; name the tables to read.")
         if len(names) > MAX_TABLES:

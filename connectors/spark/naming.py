@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from planner.errors import UnknownTable
 from planner.names import TableName, did_you_mean, name_parts
 from planner.spelling import spelled
+from planner.statement.references import check_no_side
 
 
 def find_tables(listed: Iterable[TableName], texts: Sequence[str]) -> list[TableName]:
@@ -14,7 +15,7 @@ def find_tables(listed: Iterable[TableName], texts: Sequence[str]) -> list[Table
 
     Raises:
         UnknownTable: there is none, with the nearest names; or there are several.
-        BadConfig: a quote is not closed.
+        BadConfig: a quote is not closed; or as ``check_no_side``.
     """
     tables = sorted(listed)
     names = []
@@ -22,6 +23,7 @@ def find_tables(listed: Iterable[TableName], texts: Sequence[str]) -> list[Table
         matches = named(text, tables)
         if len(matches) != 1:
             raise _unknown(text, matches, tables)
+        check_no_side(matches[0], tables)
         names.append(matches[0])
     return list(dict.fromkeys(names))
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from planner.errors import BadStatement, UnknownTable, UnsupportedStatement
-from planner.names import VIRTUAL_SUFFIXES, TableName
+from planner.errors import BadConfig, BadStatement, UnknownTable, UnsupportedStatement
+from planner.names import TableName, side_name
 from planner.statement.ast import Node
 from planner.statement.scope import fold, is_table, scoped
 
@@ -137,23 +137,25 @@ def resolve(
 
     Names compare as in DuckDB: without ASCII case, an exact match first. ``a.b`` is table b of schema a, or
     of catalog a. ``a.b.c`` is table c of catalog a, else of schema ``a.b``, whose levels are joined by dots. A table
-    that is really called ``flows$cold`` comes before the view of that name.
+    that is really called ``flows$cold`` is read where there is no table ``flows`` beside it.
 
     Raises:
         UnknownTable: there is none.
+        BadConfig: as ``check_no_side``.
         UnsupportedStatement: there is none, and the name is like a file's.
         BadStatement: there are several.
     """
+    side = side_name(reference.name)
     for places in _places(reference, default_catalog, default_schema):
         match = _match(reference, reference.name, places, tables)
-        if match is not None:
-            return ResolvedTable(match, at=reference.at)
-        for suffix in VIRTUAL_SUFFIXES:
-            if fold(reference.name).endswith(f"${suffix}"):
-                base = reference.name[: -len(suffix) - 1]
-                match = _match(reference, base, places, tables)
-                if match is not None:
-                    return ResolvedTable(match, suffix, reference.at)  # type: ignore[arg-type]
+        base = None if side is None else _match(reference, side[0], places, tables)
+        if match is not None and base is not None:
+            raise _of_both(match, base)
+        for table in (match, base):
+            if table is not None:
+                check_no_side(table, tables)
+                virtual = None if side is None or table is match else side[1]
+                return ResolvedTable(table, virtual, reference.at)  # type: ignore[arg-type]
     if PATH.search(reference.name):
         name = reference.name if len(reference.name) <= 80 else f"{reference.name[:77]}..."
         raise UnsupportedStatement(
@@ -163,6 +165,29 @@ def resolve(
     raise UnknownTable(
         f"there is no table {reference}{_suggestion(reference.name, tables)}",
         table=str(reference),
+    )
+
+
+def check_no_side(table: TableName, tables: Collection[TableName]) -> None:
+    """Refuse a table of a catalog that has the name of a side of another one, such as ``flows$cold`` beside ``flows``.
+
+    Raises:
+        BadConfig: it has.
+    """
+    side = side_name(table.name)
+    if side is None:
+        return
+    names = (fold(table.catalog), fold(table.schema), fold(side[0]))
+    for base in sorted(tables):
+        if (fold(base.catalog), fold(base.schema), fold(base.name)) == names:
+            raise _of_both(table, base)
+
+
+def _of_both(table: TableName, base: TableName) -> BadConfig:
+    return BadConfig(
+        f"{_qualified(table)} is a table of its catalog, and its name means a side of table {_qualified(base)} here; rename "
+        f"or drop it there.",
+        table=str(table),
     )
 
 

@@ -15,7 +15,7 @@ from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
 from planner.schema import TableSchema
 from planner.sqltext import same_name
-from planner.statement.references import ResolvedTable, quoted
+from planner.statement.references import ResolvedTable, check_no_side, quoted
 from proxy.access.policy import AccessPolicy
 from proxy.session import COMMENT, TYPE_NAME, Session, Table, time_zones
 
@@ -113,6 +113,7 @@ class Browser:
             raise UnknownTable(
                 f"there is no table {table.catalog}.{table.schema}.{table.name}."
             )
+        check_no_side(name, self._visible(session))
         schema = self._pins.get(name).schema
         return _client_schema(
             self._grants.visible_table(session, ResolvedTable(name), schema).schema

@@ -27,6 +27,7 @@ from planner.errors import (
 from planner.live_pieces import LivePiece, check_tiled, merge_of, parts_of, tile
 from planner.names import TableName
 from planner.offsets import OffsetVector
+from planner.statement.references import check_no_side
 from planner.time_travel import format_cut
 from proxy.access.policy import AccessPolicy
 from proxy.deadline import Deadline
@@ -118,12 +119,15 @@ class LiveTables:
             UnknownTable: there is none that it sees.
             CatalogUnavailable: perhaps there is one, which the catalog does not say now.
             NotAllowed: a part of it is hidden from the session.
+            BadConfig: its name means a side of another table.
         """
-        if table not in self.visible(session) and table not in self.visible(
-            session, is_new=True
-        ):
+        visible = self.visible(session)
+        if table not in visible:
+            visible = self.visible(session, is_new=True)
+        if table not in visible:
             self._pins.check_listed(table.catalog)
             raise UnknownTable(f"{table}: there is no such table.", table=str(table))
+        check_no_side(table, visible)
         self._grants.check_files(session, table)
 
     def load(

@@ -8,6 +8,7 @@ import math
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,17 @@ def test_what_cannot_be_created_is_named_and_leaves_nothing(
         iceberg.create(**options)
     assert says in caught.value.message
     assert "lake.net.flows" in caught.value.message
+    assert iceberg.store.tables() == ()
+
+
+@pytest.mark.parametrize("name", ["flows$cold", "flows$tail", "flows$Seam"])
+def test_no_table_is_created_under_the_name_of_a_side(iceberg: IcebergCold, name: str) -> None:
+    table = replace(FLOWS, name=name)
+    with pytest.raises(BadConfig) as caught:
+        iceberg.create(table)
+    assert caught.value.message == (
+        f"{table}: a name that ends in $cold or $tail or $seam means a side of the table before it; choose another name."
+    )
     assert iceberg.store.tables() == ()
 
 

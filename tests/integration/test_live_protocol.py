@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
 import pytest
 
 from planner.names import TableName
@@ -116,3 +119,42 @@ def test_what_a_person_must_look_at_is_told_and_no_older_answer(
     )
     assert rest.ask("/v1/lake/nonsense").error == (404, "NoSuchEndpointException")
     assert rest.ask("/elsewhere").error == (404, "NoSuchEndpointException")
+
+
+@pytest.mark.parametrize("suffix", ["$cold", "$tail", "$SEAM"])
+def test_a_table_that_is_named_as_a_side_of_another_is_listed_and_never_read(
+    rest: Rest, suffix: str
+) -> None:
+    base = rest.server.create_plain(pa.table({"id": [1, 2]}))
+    other = rest.server.create_plain(
+        pa.table({"id": [7]}), name=replace(base, name=base.name + suffix)
+    )
+    sentence = (
+        f'lake.net."{other.name}" is a table of its catalog, and its name means a side of table {base} here; rename or drop '
+        f"it there."
+    )
+    with pytest.raises(adbc.Error) as refused:
+        rest.server.ask(f'SELECT * FROM net."{other.name}"')
+    assert sentence.removesuffix(".") in str(refused.value)
+    listed = rest.ask(f"/v1/lake/namespaces/{base.schema}/tables").body["identifiers"]
+    assert {base.name, other.name} <= {each["name"] for each in listed}
+    path = f"/v1/lake/namespaces/{other.schema}/tables/{quote(other.name)}"
+    answer = rest.ask(path)
+    assert (answer.error, answer.body["error"]["message"]) == ((422, "BadConfig"), sentence)
+    assert rest.ask(path, "HEAD").status == 422
+    with adbc.connect(rest.server.uri, autocommit=True) as connection:
+        objects = connection.adbc_get_objects(
+            db_schema_filter=base.schema, table_name_filter=f"{base.name}%"
+        ).read_all()
+    (schema,) = objects.to_pylist()[0]["catalog_db_schemas"]
+    columns = {
+        each["table_name"]: [column["column_name"] for column in each["table_columns"]]
+        for each in schema["db_schema_tables"]
+    }
+    assert columns == {base.name: ["id"], other.name: []}
+    browsed = rest.server.ask(
+        "SELECT table_name FROM information_schema.columns WHERE starts_with(table_name, ?)",
+        [base.name],
+    )
+    assert browsed["table_name"].to_pylist() == [base.name]
+    assert rest.rows(base)["id"].to_pylist() == [1, 2]

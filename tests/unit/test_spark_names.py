@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from planner.errors import UnknownTable, UnsupportedStatement
+from planner.errors import BadConfig, UnknownTable, UnsupportedStatement
 from planner.names import TableName
 from planner.spark_names import StatementView, statements, tables_of, with_views
 from tests.harness.builders import FLOWS
@@ -168,6 +170,15 @@ def test_tables_of_a_query_are_those_of_the_catalog() -> None:
             tables_of(text, [FLOWS], ["lake"])
     with pytest.raises(UnsupportedStatement):
         tables_of("BEGIN SELECT 1; END", [FLOWS], ["lake"])
+
+
+def test_a_table_that_is_named_as_a_side_of_another_is_no_table_of_a_query() -> None:
+    side = replace(FLOWS, name="flows$cold")
+    with pytest.raises(
+        BadConfig, match=r"a side of table lake\.net\.flows here; rename or drop"
+    ):
+        tables_of("SELECT * FROM lake.net.`flows$cold`", [FLOWS, side], ["lake"])
+    assert tables_of("SELECT * FROM lake.net.`flows$cold`", [side], ["lake"]) == [side]
 
 
 def test_statements_of_a_text_end_with_semicolons() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from typing import cast
 
@@ -193,6 +194,16 @@ def test_tables_are_found_with_and_without_catalog() -> None:
     ):
         with pytest.raises(UnknownTable, match=words):
             find_tables([FLOWS, twin, other], [text])
+
+
+def test_a_table_that_is_named_as_a_side_of_another_is_not_found() -> None:
+    side = replace(FLOWS, name="flows$TAIL")
+    for text in (str(side), "net.flows$TAIL"):
+        with pytest.raises(
+            BadConfig, match=r"a side of table lake\.net\.flows here; rename or drop"
+        ):
+            find_tables([FLOWS, side], [text])
+    assert find_tables([side], [str(side)]) == [side]
 
 
 def test_views_have_short_names_where_these_are_of_one_table() -> None:

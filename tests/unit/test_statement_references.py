@@ -1,6 +1,6 @@
 import pytest
 
-from planner.errors import BadStatement, UnknownTable, UnsupportedStatement
+from planner.errors import BadConfig, BadStatement, UnknownTable, UnsupportedStatement
 from planner.names import TableName
 from planner.statement.ast import is_constant
 from planner.statement.gate import check
@@ -129,6 +129,7 @@ TABLES = {
     table("ORDERS", "shop"),
     table("kept$cold"),
     table("kept"),
+    table("alone$cold"),
     table("deep", "a.b"),
     table("flows", "net", "other"),
     table("only", "net", "other"),
@@ -188,13 +189,33 @@ def test_a_suffix_names_a_side_of_the_table(suffix: str) -> None:
     assert resolved(f'net."FLOWS${suffix.upper()}"') == ResolvedTable(table("flows"), suffix)  # type: ignore[arg-type]
 
 
-def test_a_table_really_named_with_the_suffix_comes_first() -> None:
-    assert resolved('"kept$cold"') == ResolvedTable(table("kept$cold"))
+@pytest.mark.parametrize("name", ["kept$cold", "KEPT$COLD", "kept$cold$seam"])
+def test_a_table_that_is_named_as_a_side_of_another_is_named_and_not_read(name: str) -> None:
+    with pytest.raises(BadConfig) as refused:
+        resolved(f'"{name}"')
+    assert refused.value.message == (
+        'lake.net."kept$cold" is a table of its catalog, and its name means a side of table lake.net.kept here; rename or '
+        "drop it there."
+    )
     assert resolved('"kept$tail"') == ResolvedTable(table("kept"), "tail")
     assert resolved('a.b."deep$tail"') == ResolvedTable(table("deep", "a.b"), "tail")
     assert resolved('lake.a.b.c."deeper$seam"') == ResolvedTable(
         table("deeper", "a.b.c"), "seam"
     )
+
+
+def test_a_table_of_one_place_is_not_read_for_a_side_of_one_in_another() -> None:
+    (reference,) = references(parse('SELECT * FROM a."t$cold"'))
+    tables = {table("t", "net", "a"), table("t$cold", "a", "lake")}
+    with pytest.raises(
+        BadConfig, match=r'^lake\.a\."t\$cold" is a table .* a side of table a\.net\.t here'
+    ):
+        resolve(reference, "lake", "net", tables)
+
+
+def test_such_a_name_with_no_table_before_it_is_a_name_like_others() -> None:
+    assert resolved('"alone$cold"') == ResolvedTable(table("alone$cold"))
+    assert resolved('"alone$cold$tail"') == ResolvedTable(table("alone$cold"), "tail")
 
 
 @pytest.mark.parametrize(
