@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import cast
 
 from hypothesis import strategies as st
 
+from connectors.json.renames import read_renames
 from connectors.json.wishes import Wishes
 from planner.field_path import read_path, split_name
 from planner.names import METADATA_COLUMNS
@@ -20,6 +22,11 @@ NAMES = (
     "id.orig_h",
     "É",
     "user-agent",
+    "a b",
+    "a:b",
+    "a=b",
+    'a"b.c',
+    "😀",
     "$oid",
     "key",
     "element",
@@ -44,7 +51,9 @@ _NOTHING = st.sampled_from(["null", "{}", "[]"])
 def _objects(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     members = st.dictionaries(st.sampled_from(NAMES), values, max_size=3)
     return members.map(
-        lambda inside: "{" + ",".join(f'"{key}":{text}' for key, text in inside.items()) + "}"
+        lambda inside: (
+            "{" + ",".join(f"{json.dumps(key)}:{text}" for key, text in inside.items()) + "}"
+        )
     )
 
 
@@ -87,7 +96,7 @@ OPTIONS = st.lists(
 
 def wishes_of(options: str) -> Wishes:
     """Read options as the command does."""
-    columns, leave_out, epochs = [], [], []
+    columns, leave_out, epochs, renames = [], [], [], []
     words = shlex.split(options)
     pairs = list(zip(words[::2], words[1::2], strict=True))
     for option, text in pairs:
@@ -97,6 +106,8 @@ def wishes_of(options: str) -> Wishes:
             path, kind = split_name(text, ":")
             assert kind is not None
             columns.append((path, parse_type(kind)))
+        elif option == "--rename":
+            renames.append(text)
         elif option == "--epoch":
             path, unit = split_name(text, "=")
             epochs.append((path, cast("EpochUnit", unit)))
@@ -104,6 +115,7 @@ def wishes_of(options: str) -> Wishes:
         tuple(columns),
         tuple(leave_out),
         tuple(epochs),
+        renames=read_renames(renames),
         lenient=("--json-mode", "lenient") in pairs,
         reserved=frozenset(METADATA_COLUMNS),
     )

@@ -15,6 +15,7 @@ from connectors.json.infer import Inferred, infer_columns
 from connectors.json.samples import read_samples
 from planner.binding import Binding
 from planner.epoch_units import numbered, units_by_id
+from planner.field_path import split_name
 from planner.schema import RAW_SCHEMA
 from planner.watermark import Outcomes
 from tests.harness.inferable import OPTIONS, topics, wishes_of
@@ -64,20 +65,21 @@ def check_created(data: st.DataObject) -> None:
         way = data.draw(st.sampled_from(refusal.ways))
         replaced = [option for option in ("--epoch", "--column") if way.startswith(option)]
         if replaced:
-            name = way.split()[1].strip("'").split(":")[0].split("=")[0]
-            options = " ".join(_without(options, replaced[0], name))
+            options = _without(options, replaced[0], shlex.split(way)[1])
         options = f"{options} {way}"
     raise AssertionError(f"refused for ever: {options}: {result.refusals}")
 
 
-def _without(options: str, option: str, name: str) -> list[str]:
-    """The options without the one that another of its kind replaces."""
+def _without(options: str, option: str, text: str) -> str:
+    """The options without the one that another of its kind, with ``text``, replaces."""
+    mark = ":" if option == "--column" else "="
+    path, _ = split_name(text, mark)
     words = shlex.split(options)
-    return [
+    return " ".join(
         shlex.join(pair)
         for pair in zip(words[::2], words[1::2], strict=True)
-        if not (pair[0] == option and pair[1].split(":")[0].split("=")[0] == name)
-    ]
+        if not (pair[0] == option and split_name(pair[1], mark)[0] == path)
+    )
 
 
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
