@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import BadConfig
-from planner.typetext import parse_type
+from planner.typetext import parse_type, type_text
 
 GOOD = {
     "long": pa.int64(),
@@ -47,3 +47,8 @@ def test_a_type_reads_as_iceberg_spells_it(text: str) -> None:
 def test_what_is_wrong_with_a_type_is_said(text: str, expected: str) -> None:
     with pytest.raises(BadConfig, match=f"is not a column type: expected .*{expected}"):
         parse_type(text)
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_type_is_written_as_it_is_read(text: str) -> None:
+    assert parse_type(type_text(GOOD[text])).equals(GOOD[text])
