@@ -132,8 +132,7 @@ class _Inference:
     def _refuse_empty(self) -> None:
         fields = "; ".join(f"{spell(path)}: {reason}" for path, reason in self._left_out)
         self._refuse(
-            f"no field has a type ({fields or 'every sample is an empty object'})",
-            "--column NAME:TYPE",
+            f"no field has a type{f' ({fields})' if fields else ''}", "--column NAME:TYPE"
         )
 
     def _check_values(self, columns: tuple[Column, ...]) -> None:
