@@ -5,7 +5,7 @@ Pure: the caller has read the samples. Every sample decodes under the resulting 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,7 @@ class _Inference:
     def run(self) -> Inferred:
         self._read_wishes()
         columns = [Column(0, name, kind) for name, kind in self._members(self._root)]
+        self._check_new({column.name.casefold(): column.name for column in columns})
         columns += self._new
         epochs = self._wishes.epochs
         if self._refusals:
@@ -106,10 +107,11 @@ class _Inference:
     def _read_wishes(self) -> None:
         for path, kind in self._wishes.columns:
             node = self._node(path)
-            if node is None:
-                self._new.append(Column(0, spell(path), kind))
-            else:
-                self._declared[node.path] = kind
+            if (node.path if node else path) in self._declared:
+                self._refuse(f"column {spell(path)} is given twice")
+            elif node is None:
+                self._new.append(Column(0, ".".join(path), kind))
+            self._declared[node.path if node else path] = kind
         for path in self._wishes.leave_out:
             node = self._node(path)
             if node is None:
@@ -122,6 +124,18 @@ class _Inference:
             node = self._node(path)
             if node is not None:
                 self._units[node.path] = unit
+
+    def _check_new(self, names: Mapping[str, str]) -> None:
+        """Refuse declared columns without a value that differ in case from a field that has some."""
+        for column in self._new:
+            name = names.get(column.name.casefold())
+            if name is not None:
+                self._refuse(
+                    f"column {spell((column.name,))} and field {spell((name,))} differ in case only, which SQL does not "
+                    f"tell apart",
+                    column_option((name,), type_text(column.type)),
+                    leave_out_option((name,)),
+                )
 
     def _node(self, path: FieldPath) -> FieldValues | None:
         return resolve(path, self._root, FieldValues.inside)
@@ -152,7 +166,8 @@ class _Inference:
 
     def _check_visited(self) -> None:
         for path in (*self._declared, *self._leave_out):
-            if path not in self._visited and not self._refusals:
+            is_new = self._node(path) is None
+            if not (is_new or path in self._visited or self._refusals):
                 self._refuse(f"field {spell(path)} lies in one that another option decides on")
 
     def _members(self, node: FieldValues) -> list[tuple[str, pa.DataType]]:

@@ -279,6 +279,15 @@ def test_declared_columns_are_exceptions() -> None:
             "field a.b lies in one that another option decides on",
         ),
         (
+            "--column z:timestamptz --epoch z=us --column 'z:decimal(38,2)'",
+            "column z is given twice",
+        ),
+        ("--column n:string --column n:long", "column n is given twice"),
+        (
+            "--column N:string",
+            "column N and field n differ in case only, which SQL does not tell apart",
+        ),
+        (
             "--epoch z=ms",
             "--epoch z=ms: there is no such column; the columns are a, n, t, s",
         ),
