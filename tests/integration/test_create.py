@@ -94,7 +94,7 @@ def maker(cli_site: CliSite, kafka: Kafka) -> Maker:
 
 
 def test_fields_without_a_type_and_whole_numbers_are_named(maker: Maker) -> None:
-    record = {"event": "Signup", "traits": {}, "items": [], "ref": None, "n": 1}
+    record: dict[str, Any] = {"event": "Signup", "traits": {}, "items": [], "ref": None, "n": 1}
     assert maker.made("signups", [record] * 3) == [
         "no columns, for want of a type: traits (always {}), items (always []), ref (always null)",
         "long, since whole in all samples: n (3); for one that can have a fraction: --column n:double",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.field_path import read_path, resolve, spell, split_name
+from planner.field_path import FieldPath, read_path, resolve, spell, split_name
 
 INSIDE: dict[str, Any] = {
     "id.orig_h": 1,
@@ -15,8 +15,11 @@ INSIDE: dict[str, Any] = {
 }
 
 
-def step(outer: Any, name: str) -> Any:
-    return outer.get(name) if isinstance(outer, dict) else None
+def follow(path: FieldPath, start: Any) -> Any:
+    def step(outer: Any, name: str) -> Any:
+        return outer.get(name) if isinstance(outer, dict) else None
+
+    return resolve(path, start, step)
 
 
 @pytest.mark.parametrize(
@@ -31,11 +34,11 @@ def step(outer: Any, name: str) -> Any:
     ],
 )
 def test_the_longest_name_with_dots_comes_first(text: str, value: int | None) -> None:
-    assert resolve(read_path(text), INSIDE, step) == value
+    assert follow(read_path(text), INSIDE) == value
 
 
 def test_a_shorter_name_is_followed_where_the_longest_leads_nowhere() -> None:
-    assert resolve(("a", "b", "c"), {"a.b": {}, "a": {"b": {"c": 1}}}, step) == 1
+    assert follow(("a", "b", "c"), {"a.b": {}, "a": {"b": {"c": 1}}}) == 1
 
 
 def test_an_option_begins_with_a_name() -> None:
