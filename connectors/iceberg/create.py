@@ -23,10 +23,9 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.partition_terms import partition_spec, sort_order
-from connectors.iceberg.replacing import drop_without_rows
 from connectors.iceberg.types import nested_field, table_schema
 from connectors.table_facts import COMMENT
-from planner.binding import MIRROR, Binding
+from planner.binding import KAFKA, MIRROR, TOPIC, Binding
 from planner.epoch_units import units_by_id
 from planner.errors import BadConfig
 from planner.names import (
@@ -152,7 +151,7 @@ def create_table(
         if catalog.table_exists(identifier):
             if not replaces:
                 raise exists
-            drop_without_rows(catalog, table, binding)
+            _drop_without_rows(catalog, table, binding)
         # pyiceberg 0.12 stages a new table in flat namespaces only. Elsewhere, between the two commits, the table
         # is bound and has no watermark, which ``pin`` refuses: nobody can read it as empty.
         stages = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)
@@ -170,6 +169,28 @@ def create_table(
                 table=str(table),
             )
     return first
+
+
+def _drop_without_rows(catalog: Catalog, table: TableName, binding: Binding) -> None:
+    """Drop ``table`` where it is bound to the topic of ``binding`` and no snapshot has a file.
+
+    Raises:
+        BadConfig: the table has rows, or had some, or is bound to another topic.
+    """
+    identifier = (*table.namespace, table.name)
+    metadata = catalog.load_table(identifier).metadata
+    address = metadata.properties.get(TOPIC), metadata.properties.get(KAFKA, "")
+    files = [
+        snapshot.summary["total-data-files"] if snapshot.summary else None
+        for snapshot in metadata.snapshots
+    ]
+    if address != (binding.topic, binding.kafka) or any(count != "0" for count in files):
+        raise BadConfig(
+            f"{table}: --replace is for a table over topic {binding.address} that has no rows yet, and this one has "
+            f"rows, or another topic; choose another name, or drop it first.",
+            table=str(table),
+        )
+    catalog.drop_table(identifier)
 
 
 def _is_staged(catalog: Catalog, definition: tuple[Any, ...], first: Watermark) -> bool:

@@ -125,13 +125,13 @@ class JsonDecoder:
             cure = "bind the table to a topic of JSON records; where it is a single one, run"
         return UndecodableRecord(
             f"{self._table}: the record at partition {partition}, offset {offset} does not decode: "
-            f"{unfit.reason}; {cure} `thermocline skip {self._table} --partition {partition} --offset {offset}`, "
+            f"{unfit.message}; {cure} `thermocline skip {self._table} --partition {partition} --offset {offset}`, "
             f"or choose error policy null or skip for the table.",
             table=self._table,
             partition=partition,
             offset=offset,
             field=unfit.path,
-            reason=unfit.reason,
+            reason=unfit.message,
         )
 
     def _merged(

@@ -5,7 +5,7 @@ Pure: the caller has read the samples. Every sample decodes under the resulting 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,6 +104,7 @@ class _Inference:
     def run(self) -> Inferred:
         self._read_wishes()
         columns = [Column(0, name, kind) for name, kind in self._members(self._root)]
+        self._check_new({column.name.casefold(): column.name for column in columns})
         columns += self._new
         epochs = self._wishes.epochs
         if self._refusals:
@@ -122,10 +123,11 @@ class _Inference:
     def _read_wishes(self) -> None:
         for path, kind in self._wishes.columns:
             node = self._node(path)
-            if node is None:
+            if (node.path if node else path) in self._declared:
+                self._refuse(f"column {spell(path)} is given twice")
+            elif node is None:
                 self._new.append(Column(0, ".".join(path), kind))
-            else:
-                self._declared[node.path] = kind
+            self._declared[node.path if node else path] = kind
         for path in self._wishes.leave_out:
             node = self._node(path)
             if node is None:
@@ -139,6 +141,18 @@ class _Inference:
             if node is not None:
                 self._units[node.path] = unit
 
+    def _check_new(self, names: Mapping[str, str]) -> None:
+        """Refuse declared columns without a value that differ in case from a field that has some."""
+        for column in self._new:
+            name = names.get(column.name.casefold())
+            if name is not None:
+                self._refuse(
+                    f"column {spell((column.name,))} and field {spell((name,))} differ in case only, which SQL does not "
+                    f"tell apart",
+                    column_option((name,), type_text(column.type)),
+                    leave_out_option((name,)),
+                )
+
     def _node(self, path: FieldPath) -> FieldValues | None:
         return resolve(path, self._root, FieldValues.inside)
 
@@ -148,8 +162,7 @@ class _Inference:
     def _refuse_empty(self) -> None:
         fields = "; ".join(f"{spell(path)}: {reason}" for path, reason in self._left_out)
         self._refuse(
-            f"no field has a type ({fields or 'every sample is an empty object'})",
-            "--column NAME:TYPE",
+            f"no field has a type{f' ({fields})' if fields else ''}", "--column NAME:TYPE"
         )
 
     def _check_values(self, columns: tuple[Column, ...]) -> None:
@@ -169,7 +182,8 @@ class _Inference:
 
     def _check_visited(self) -> None:
         for path in (*self._declared, *self._leave_out):
-            if path not in self._visited and not self._refusals:
+            is_new = self._node(path) is None
+            if not (is_new or path in self._visited or self._refusals):
                 self._refuse(f"field {spell(path)} lies in one that another option decides on")
 
     def _members(self, node: FieldValues) -> list[tuple[str, pa.DataType]]:

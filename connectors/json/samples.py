@@ -97,12 +97,12 @@ class _Bare(str):
 
 def _reason(value: bytes, unfit: Unfit) -> str:
     """The reason of a sample that does not parse; names the fields of bare NaN, which the decoder does not look for."""
-    if "bare" not in unfit.reason:
-        return unfit.reason
+    if "bare" not in unfit.message:
+        return unfit.message
     try:
         parsed = json.loads(value, parse_constant=_Bare)
     except ValueError:
-        return unfit.reason
+        return unfit.message
     fields = dict.fromkeys(
         f"{spell(path)} is a bare {leaf}"
         for path, leaf in _leaves((), parsed)

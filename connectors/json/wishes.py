@@ -154,7 +154,7 @@ def _fields_of(columns: tuple[Column, ...]) -> dict[str, Field]:
     return {field.path: field for field in payload_fields("", schema, binding)}
 
 
-def _inside(fields: dict[str, Field], outer: Field | None, name: str) -> Field | None:
+def _inside(fields: Mapping[str, Field], outer: Field | None, name: str) -> Field | None:
     """Return the field of this name inside another, or the column where there is no other."""
     if outer is None:
         return fields.get(name)

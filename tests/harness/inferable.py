@@ -94,6 +94,19 @@ OPTIONS = st.lists(
 ).map(" ".join)
 
 
+#: Options that change no column of the record's value.
+MORE = st.sampled_from(
+    [
+        "",
+        "--on-error skip",
+        "--on-error null",
+        "--with-key --with-headers",
+        "--partition-by 'day(kafka_timestamp)'",
+        "--partition-by 'bucket(4, kafka_offset)' --sort-by 'kafka_timestamp desc'",
+    ]
+)
+
+
 def wishes_of(options: str) -> Wishes:
     """Read options as the command does."""
     columns, leave_out, epochs, renames = [], [], [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.create import create_table
@@ -21,6 +24,7 @@ from planner.schema import Column
 from tests.fixtures.commands import CliSite
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
+from tests.harness.inferable import MORE, OPTIONS, topics
 from thermocline.commands.create import first_watermark
 
 pytestmark = pytest.mark.kafka
@@ -90,7 +94,7 @@ def maker(cli_site: CliSite, kafka: Kafka) -> Maker:
 
 
 def test_fields_without_a_type_and_whole_numbers_are_named(maker: Maker) -> None:
-    record = {"event": "Signup", "traits": {}, "items": [], "ref": None, "n": 1}
+    record: dict[str, Any] = {"event": "Signup", "traits": {}, "items": [], "ref": None, "n": 1}
     assert maker.made("signups", [record] * 3) == [
         "no columns, for want of a type: traits (always {}), items (always []), ref (always null)",
         "long, since whole in all samples: n (3); for one that can have a fraction: --column n:double",
@@ -357,12 +361,12 @@ def test_a_table_that_its_unit_broke_is_made_anew_and_tiered(maker: Maker) -> No
         )
         code, lines = maker.create(table, "--replace", "--infer", "--epoch", "at=ms")
         assert (code, lines[1:]) == (0, ["  at  timestamp[us, tz=UTC]"])
-    asked = [
+    statements = [
         'SELECT "at"::VARCHAR FROM lake.net.whole',
         'SELECT "at"::VARCHAR FROM lake.net.fractions',
         "SELECT p.t::VARCHAR, m.a, m.b, u FROM lake.net.others ORDER BY u",
     ]
-    before = [maker.rows(sql) for sql in asked]
+    before = [maker.rows(sql) for sql in statements]
     assert before == [
         ['"2026-01-01 00:00:00+00"'],
         ['"2026-01-01 00:00:00.0005+00"'],
@@ -371,7 +375,7 @@ def test_a_table_that_its_unit_broke_is_made_anew_and_tiered(maker: Maker) -> No
     code, out, err = maker.site.run("tier", "--once")
     assert code == 0, err
     assert out.count(": published ") == 3
-    assert [maker.rows(sql) for sql in asked] == before
+    assert [maker.rows(sql) for sql in statements] == before
     assert maker.rows('SELECT count(*) FROM lake.net."others$cold"') == ["2"]
     # What has rows is not dropped.
     assert maker.create("whole", "--replace", "--infer", "--epoch", "at=ms") == (
@@ -381,7 +385,7 @@ def test_a_table_that_its_unit_broke_is_made_anew_and_tiered(maker: Maker) -> No
             "has rows, or another topic; choose another name, or drop it first."
         ],
     )
-    assert maker.rows(asked[0]) == before[0]
+    assert maker.rows(statements[0]) == before[0]
 
 
 def test_a_table_over_another_topic_is_not_replaced(maker: Maker) -> None:
@@ -401,3 +405,44 @@ def test_options_that_do_not_go_together_are_refused(maker: Maker) -> None:
         2,
         ["thermocline: --leave-out goes with --infer: other columns are those of --column."],
     )
+
+
+#: Of one run of ``tier --once``.
+TABLES = 20
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(3600)
+@settings(
+    max_examples=int(os.environ.get("THERMOCLINE_CREATE_ROUNDS", "3")),
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.lists(st.tuples(topics(), OPTIONS, MORE), min_size=TABLES, max_size=TABLES))
+def test_what_create_accepts_is_read_and_tiered(
+    maker: Maker, cases: list[tuple[list[bytes], str, str]]
+) -> None:
+    made: dict[str, int] = {}
+    for values, options, more in cases:
+        table = f"t{len(maker.topics)}"
+        maker.topic(table, values)
+        code, lines = maker.create(table, "--infer", *shlex.split(f"{options} {more}"))
+        assert code in (0, 2), lines
+        if code == 0:
+            made[table] = len(values)
+    if not made:
+        return
+    sql = ";".join(f"SELECT count(*) FROM lake.net.{table}" for table in made)
+    whole = ";".join(f"SELECT * FROM lake.net.{table} ORDER BY kafka_offset" for table in made)
+    counts = [line for line in maker.rows(sql) if line.isdigit()]
+    assert counts == [str(count) for count in made.values()]
+    before = maker.rows(whole)
+    code, out, err = maker.site.run("tier", "--once", *(f"lake.net.{table}" for table in made))
+    assert code == 0, err
+    assert out.count(": published ") == len(made), err
+    cold = ";".join(f'SELECT count(*) FROM lake.net."{table}$cold"' for table in made)
+    assert [line for line in maker.rows(cold) if line.isdigit()] == counts
+    assert maker.rows(whole) == before
