@@ -48,7 +48,11 @@ def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Eng
             )
         ) as engine,
         contextlib.closing(
-            IcebergStore(settings.catalogs, take_secret=engine.take_secret)
+            IcebergStore(
+                settings.catalogs,
+                take_secret=engine.take_secret,
+                try_manifests=engine.try_manifests,
+            )
         ) as store,
     ):
         yield store, auditor, engine

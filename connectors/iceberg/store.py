@@ -6,6 +6,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +24,10 @@ from connectors.iceberg.errors import catalog_errors, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
 from connectors.iceberg.file_io import arrow_store, with_file_io
 from connectors.iceberg.scan.facts import version_of
+from connectors.iceberg.scan.footers import Written
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan, FileList
+from connectors.iceberg.scan.renaming import renamed_sql
 from connectors.iceberg.types import table_schema
 from connectors.iceberg.vended import KeysByPrefix, at_location, keys_by_prefix
 from connectors.object_store import places_of, vended_properties, vended_secret
@@ -69,12 +72,13 @@ class IcebergStore:
         catalog_roots: Mapping[str, Sequence[str]] | None = None,
         take_secret: Callable[[str], None] | None = None,
         open_file: Callable[[str], None] | None = None,
+        try_manifests: Callable[[str, int], None] | None = None,
     ) -> None:
         """``catalogs``: pyiceberg properties by catalog name.
 
         A table reads below its location and its catalog's warehouse; ``catalog_roots`` are more places of a catalog.
         ``take_secret`` gets a CREATE SECRET for each table whose catalog hands out keys with it, and again for each new key.
-        ``open_file`` has the engine keep length and footer of a file.
+        ``open_file`` has the engine keep length and footer of a file, ``try_manifests`` read all manifests of a snapshot.
         """
         self._catalogs = Catalogs(catalogs)
         self._take_secret = take_secret
@@ -83,7 +87,11 @@ class IcebergStore:
         self._lock = threading.Lock()
         self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(
-            self._manifests, self.file_io, _roots(catalogs, catalog_roots or {}), open_file
+            self._manifests,
+            self.file_io,
+            _roots(catalogs, catalog_roots or {}),
+            open_file,
+            try_manifests,
         )
         self._evidence: LRUCache[tuple[object, ...], Any] = LRUCache(MAX_REMEMBERED_EVIDENCE)
         self._loaded: LRUCache[str, tuple[TableName, FileIO, KeysByPrefix]] = LRUCache(
@@ -349,7 +357,7 @@ class IcebergStore:
         groups = [files.paths[start::count] for start in range(min(count, len(files.paths)))]
         return tuple(
             SqlRelation(
-                read_sql(columns, group, files.rows // len(groups), by_name=files.by_name)
+                read_sql(columns, replace(files, paths=group, rows=files.rows // len(groups)))
             )
             for group in groups
         ), True
@@ -470,7 +478,7 @@ def _relation(cold: ColdSlice, files: FileList, names: Collection[str] | None) -
         column for column in cold.schema.columns if names is None or column.name in names
     ]
     return SqlRelation(
-        read_sql(columns, files.paths, files.rows, by_name=files.by_name),
+        read_sql(columns, files),
         without_nan=without_nan,
         without_zero=without_zero,
     )
@@ -497,35 +505,38 @@ def scan_sql(cold: ColdSlice, opaque: Collection[int] = (), *, is_head: bool = T
     return f"SELECT {columns} FROM iceberg_scan({literal(cold.metadata_location)}{version})"  # noqa: S608
 
 
-def read_sql(
-    columns: Sequence[Column], files: Sequence[str], rows: int, *, by_name: bool = False
-) -> str:
-    """Return a SELECT of columns over Parquet files, found by field id; by name where the files allow it (``by_name``).
+def read_sql(columns: Sequence[Column], files: FileList) -> str:
+    """Return a SELECT of columns over Parquet files, found by field id; by name where the files allow it.
 
     By name is the better way (DuckDB 1.5.5). Given a schema it opens no file before it runs, so it does not know how many
     row groups a single file has, and reads them all on one thread; of a struct it reads all fields, for one that is
     filtered twice as long; and each column takes 0.05 ms to bind.
 
-    The order of joins depends on ``rows``, about how many there are: without, DuckDB takes a thousand for each file of a
+    The order of joins depends on about how many rows there are: without, DuckDB takes a thousand for each file of a
     schema that is given.
     Directories named like ``day=3`` say nothing: partition values stand in the files.
     """
-    names = ", ".join(identifier(column.name) for column in columns)
-    listed = ", ".join(literal(str(local_path(path) or path)) for path in files)
-    schema = "" if by_name else f"schema = {_by_field_id(columns)}, "
+    names = ", ".join(_renamed(column, files.written) for column in columns)
+    listed = ", ".join(literal(str(local_path(path) or path)) for path in files.paths)
+    schema = "" if files.by_name else f"schema = {_by_field_id(columns, files.written)}, "
     return (
         f"SELECT {names} FROM read_parquet([{listed}], {schema}"  # noqa: S608 - quoted
-        f"hive_partitioning = false, explicit_cardinality = {min(max(rows, 1), _MAX_ESTIMATE)})"
+        f"hive_partitioning = false, explicit_cardinality = {min(max(files.rows, 1), _MAX_ESTIMATE)})"
     )
 
 
-def _by_field_id(columns: Sequence[Column]) -> str:
+def _by_field_id(columns: Sequence[Column], written: Written) -> str:
     fields = ", ".join(
-        f"{column.field_id}: {{name: {literal(column.name)}, type: {literal(sql_type(column.type))}, "
-        f"default_value: NULL}}"
+        f"{column.field_id}: {{name: {literal(column.name)}, "
+        f"type: {literal(sql_type(written.get(column.field_id, column.type)))}, default_value: NULL}}"
         for column in columns
     )
     return f"MAP {{{fields}}}"
+
+
+def _renamed(column: Column, written: Written) -> str:
+    name, kind = identifier(column.name), written.get(column.field_id)
+    return name if kind is None else f"{renamed_sql(column.name, kind, column.type)} AS {name}"
 
 
 def read_facts(

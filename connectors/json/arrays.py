@@ -53,7 +53,7 @@ def build(field: Field, values: Sequence[Any], leaf: Leaf) -> pa.Array:
 def exact_leaf(field: Field, values: Sequence[Any]) -> pa.Array:
     """Build from values that ``strict`` checked; none of them can fail here."""
     if field.kind == "decimal":
-        # As plain text: pa.array(Decimal("1e-999999999")) ends the process (pyarrow 26.0.1).
+        # As plain text: some values of Decimal end the process (pyarrow 26.0.1).
         text = [None if value is None else format(value, "f") for value in values]
         return pa.array(text, pa.string()).cast(field.type)
     if field.kind == "uuid":

@@ -160,11 +160,26 @@ class Engine:
             sql = "SELECT 1 FROM parquet_file_metadata(?)"
             self._planned("UTC", lambda cursor: cursor.execute(sql, [path]).fetchall())
 
+    def try_manifests(self, metadata_location: str, snapshot_id: int) -> None:
+        """Have the Iceberg extension read all manifests of a snapshot, as its scan does.
+
+        Here what it raises ends a statement. Its scan reads them on threads of its own, and does not survive an error there
+        (1.5.5). What was read from an object store stays in memory for the scan, as far as there is room.
+
+        Raises:
+            FederationError: it cannot read them.
+        """
+        sql = "SELECT count(*) FROM iceberg_metadata(?, snapshot_from_id => ?)"
+        self._planned(
+            "UTC",
+            lambda cursor: cursor.execute(sql, [metadata_location, snapshot_id]).fetchall(),
+        )
+
     def healthy(self) -> bool:
         """Whether the engine still answers.
 
         After an internal error DuckDB refuses all work until it is started again, and statements that provoke
-        one exist (1.5.5: a correlated IN below nested WITH clauses). The process must then be replaced.
+        one exist (1.5.5). The process must then be replaced.
         """
         try:
             return self._ask("SELECT ?", "yes") == ("yes",)

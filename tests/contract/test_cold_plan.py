@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import decimal
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,9 +21,19 @@ from pyiceberg.types import LongType, StringType
 
 from connectors.iceberg.errors import DamagedFile
 from connectors.iceberg.scan.manifests import Manifests
+from connectors.iceberg.scan.planner import FileList
 from connectors.iceberg.store import IcebergStore, read_sql
 from planner.cut import ColdSlice, cold_cut
-from planner.errors import ColdStoreUnavailable, ForeignFile, SnapshotExpired
+from planner.errors import (
+    BadStatement,
+    ColdStoreUnavailable,
+    FederationError,
+    ForeignFile,
+    InternalError,
+    SnapshotExpired,
+    UnsupportedFile,
+    UnsupportedStatement,
+)
 from planner.names import TableName
 from planner.ports import ArrowRelation, SqlRelation
 from planner.pruning import EVERYTHING, Condition, ScanFilter
@@ -150,7 +161,8 @@ def test_what_writers_counted_is_an_estimate_and_nothing_else(
     lake_of_files.create().append(rows(1, 2, 3))
     store = lake_of_files.store()
     path = str(lake_of_files.files("*.parquet")[0])
-    sql = read_sql(slice_of(store).schema.columns, [path], counted)
+    files = FileList([path], [1], counted, frozenset(), frozenset())
+    sql = read_sql(slice_of(store).schema.columns, files)
     assert f"explicit_cardinality = {estimate})" in sql
     assert duck.execute(f"SELECT count(*), max(id) FROM ({sql})").fetchall() == [(3, 3)]
 
@@ -365,7 +377,7 @@ def test_files_without_field_ids_are_left_to_the_extension(
     assert scan(store, equal_to(1)) == ([1], "1 files")
 
 
-def test_renamed_nested_fields_are_left_to_the_extension(
+def test_members_that_some_files_name_otherwise_are_left_to_the_extension(
     lake_of_files: Lake, scan: Scan
 ) -> None:
     table = lake_of_files.create()
@@ -377,7 +389,61 @@ def test_renamed_nested_fields_are_left_to_the_extension(
     )
     store = lake_of_files.store()
     assert scan(store, EVERYTHING) == ([1, 2], "extension")
+    assert scan(store, equal_to(1)) == ([1], "1 files")
     assert scan(store, equal_to(2)) == ([2], "1 files")
+
+
+#: Names that Iceberg's writers escape in Parquet, each with a type and a value.
+MEMBERS: dict[str, tuple[pa.DataType, Any]] = {
+    "user-agent": (pa.string(), "u"),
+    "a b": (pa.list_(pa.int64()), [1, None]),
+    "@x": (pa.list_(pa.list_(pa.struct([("x-y", pa.int64())]))), [[{"x-y": 1}, None], [], None]),
+    "1d": (pa.struct([("x-y", pa.string()), ("z", pa.bool_())]), {"x-y": "v", "z": None}),
+    "it's": (pa.map_(pa.string(), pa.struct([("x y", pa.int64())])), [("k", {"x y": 3}), ("n", None)]),
+    'a"b': (pa.map_(pa.struct([("x y", pa.int64())]), pa.int64()), [({"x y": 1}, 2)]),
+    "a.b": (pa.decimal128(20, 2), decimal.Decimal("1.50")),
+}  # fmt: skip
+
+
+def test_members_whose_names_parquet_escapes_are_read_by_field_id(
+    lake_of_files: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    struct = pa.struct([(name, kind) for name, (kind, _) in MEMBERS.items()])
+    full, empty = {name: value for name, (_, value) in MEMBERS.items()}, dict.fromkeys(MEMBERS)
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("a struct", struct),
+            ("a list", pa.list_(struct)),
+            ("a map", pa.map_(pa.string(), struct)),
+        ]
+    )
+    table = lake_of_files.catalog.create_table("n.t", schema=schema)
+    for content in (
+        {
+            "id": 1,
+            "a struct": full,
+            "a list": [full, None],
+            "a map": [("k", full), ("n", None)],
+        },
+        {"id": 2},
+        {"id": 3, "a struct": empty, "a list": [empty], "a map": [("k", empty)]},
+    ):
+        table.append(pa.Table.from_pylist([content], schema))
+    store = lake_of_files.store()
+    cold = slice_of(store)
+    part = store.scan(cold)
+    assert isinstance(part, SqlRelation)
+    assert "iceberg_scan" not in part.sql
+    # What EXPLAIN shows as files_to_read.
+    assert store.count_files(cold) == 3
+    columns = ", ".join(f'"{name}", typeof("{name}")' for name in schema.names)
+    query = f"SELECT {columns} FROM ({{}}) ORDER BY id"
+    items = duck.execute(query.format(part.sql)).fetchall()
+    assert items == duck.execute(query.format(store.extension_sql(cold))).fetchall()
+    assert items[0][2]["a b"] == [1, None]
+    where = """SELECT id FROM ({}) WHERE "a struct"."user-agent" = 'u' AND "a list"[1]."1d"."x-y" = 'v'"""
+    assert duck.execute(where.format(part.sql)).fetchall() == [(1,)]
 
 
 def test_names_that_are_patterns_are_left_to_the_extension(
@@ -505,3 +571,54 @@ def test_a_file_of_another_place_is_refused_unless_the_settings_name_it(
     )
     lake_of_files.stores.append(opened)
     opened.scan(slice_of(opened))
+
+
+def by_the_extension(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Table:
+    table = lake.create()
+    table.append(rows(1))
+    monkeypatch.setattr("connectors.iceberg.scan.planner.MAX_LISTED_FILES", 0)
+    return table
+
+
+@pytest.mark.parametrize("kind", [BadStatement, UnsupportedStatement, InternalError])
+def test_what_the_extension_cannot_read_in_a_statement_is_refused_before_its_scan(
+    lake_of_files: Lake, monkeypatch: pytest.MonkeyPatch, kind: type[FederationError]
+) -> None:
+    by_the_extension(lake_of_files, monkeypatch)
+
+    def try_manifests(_location: str, _snapshot_id: int) -> None:
+        raise kind("required field is NULL.")
+
+    store = lake_of_files.store(try_manifests=try_manifests)
+    cold = slice_of(store)
+    for read in (lambda: store.scan(cold), lambda: store.shares(cold, EVERYTHING, ("id",), 2)):
+        with pytest.raises(UnsupportedFile) as refused:
+            read()
+        assert refused.value.message == (
+            f"c.n.t: snapshot {cold.snapshot_id} has manifests that DuckDB's Iceberg extension cannot read, which it needs "
+            f"for the deletes or old files of this table; write its files anew (CALL system.rewrite_data_files, options => "
+            f"map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))."
+        )
+
+
+def test_a_store_that_does_not_answer_is_named_as_such_and_tried_again(
+    lake_of_files: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = by_the_extension(lake_of_files, monkeypatch)
+    tried: list[tuple[str, int]] = []
+
+    def try_manifests(location: str, snapshot_id: int) -> None:
+        tried.append((location, snapshot_id))
+        if len(tried) == 1:
+            raise ColdStoreUnavailable("a file of the table could not be read; try again.")
+
+    store = lake_of_files.store(try_manifests=try_manifests)
+    cold = slice_of(store)
+    with pytest.raises(ColdStoreUnavailable, match="try again"):
+        store.scan(cold)
+    for _ in range(2):
+        part = store.scan(cold)
+        assert isinstance(part, SqlRelation)
+        assert "iceberg_scan" in part.sql
+    # Once for each snapshot: the same metadata file never changes.
+    assert tried == [(table.metadata_location, cold.snapshot_id)] * 2

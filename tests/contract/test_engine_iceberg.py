@@ -156,3 +156,21 @@ def test_a_damaged_file_is_a_failure_of_the_store(place: Place, create: Create) 
         answer(place.engine, "SELECT * FROM t", scan(table))
     assert str(place.root) not in str(damaged.value)
     assert place.engine.healthy()
+
+
+def test_the_extension_reads_all_manifests_of_a_snapshot_in_a_statement(
+    place: Place, create: Create
+) -> None:
+    table = create(place.root / "tried")
+    location = table.metadata_location.removeprefix("file://")
+    first, *_, last = (snapshot.snapshot_id for snapshot in table.metadata.snapshots)
+    for snapshot_id in (first, last):
+        place.engine.try_manifests(location, snapshot_id)
+    table = create(place.root / "untried")
+    manifest = next((place.root / "untried").rglob("*-m0.avro"))
+    manifest.unlink()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    with pytest.raises(SnapshotExpired):
+        place.engine.try_manifests(table.metadata_location, snapshot.snapshot_id)
+    assert place.engine.healthy()

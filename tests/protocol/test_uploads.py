@@ -18,6 +18,7 @@ from proxy.flightsql import uploads
 from tests.fixtures.server import SqlServer
 from tests.harness.lying import LIES, ROWS, Lie, lying, row
 from tests.harness.wire import command, nested, prepare
+from tests.protocol.upload_fuzz import REACHING
 
 
 @pytest.fixture(scope="module")
@@ -178,8 +179,9 @@ def fuzzed(folder: Path, first: int, count: int, *options: str) -> dict[str, Any
 
 
 def test_the_fuzz_sees_memory_that_is_let_out(tmp_path: Path) -> None:
-    binary = [at for at, lie in enumerate(LIES) if lie.of == "binary"][:2]
-    assert fuzzed(tmp_path, binary[0], 2, "--unchecked")["leaks"] == binary
+    reaching = [len(LIES) + at for at, _ in enumerate(REACHING)]
+    outcome = fuzzed(tmp_path, reaching[0], len(reaching), "--unchecked")
+    assert outcome["leaks"] == reaching
 
 
 def check_fuzzed(outcome: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 import re
 
+import duckdb
 import pytest
 
 from planner.errors import UnsupportedStatement
@@ -232,3 +233,27 @@ def test_children_come_in_the_order_of_the_text() -> None:
 )
 def test_a_table_may_be_read_as_it_was(clause: str) -> None:
     check(parse(f"SELECT * FROM flows f AT ({clause}) JOIN flows AT ({clause}) USING (id)"))
+
+
+def test_no_function_that_takes_an_address_is_allowed() -> None:
+    """Its name is refused, whatever it is called with."""
+    with duckdb.connect() as connection:
+        names = [
+            name
+            for (name,) in connection.execute(
+                "SELECT DISTINCT function_name FROM duckdb_functions() "
+                "WHERE list_contains(parameter_types, 'POINTER') ORDER BY 1"
+            ).fetchall()
+        ]
+    assert "arrow_scan" in names
+    for name in names:
+        assert refusal(f"SELECT * FROM {name}()") == f"function {name} is not supported."
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["finalize", "combine", "__internal_decompress_string", "variant_bytes_to_variant"],
+)
+def test_no_function_that_believes_bytes_is_allowed(name: str) -> None:
+    """They take the inside of a value for what it says."""
+    assert refusal(f"SELECT {name}()") == f"function {name} is not supported."

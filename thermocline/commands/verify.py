@@ -26,7 +26,7 @@ from connectors.kafka.retention import is_compacted
 from connectors.verification.run import Extent, Verification
 from connectors.verification.run import Progress as Steps
 from planner.cut import Pin
-from planner.errors import BadParameter
+from planner.errors import BadParameter, FederationError
 from planner.names import TableName
 from planner.verification.findings import Report
 from thermocline.cold_rows import EngineColdRows, cold_engine
@@ -45,7 +45,7 @@ Examples:
   thermocline verify --since 24h --json
   thermocline verify --offsets-only
 \b
-Exit codes: 0 as promised; 1 a finding; 3 a system did not answer, nothing is said then.
+Exit codes: 0 as promised; 1 a finding; others: a table could not be read (3: a system did not answer), and nothing is said of it.
 """
 
 
@@ -77,26 +77,33 @@ def command(
     """
     settings = load(config).require_catalogs()
     since_ms = None if since is None else parse_since(since, time.time())
+    console = Console(highlight=False)
     verified = verify_tables(
         settings,
         [TableName.parse(text) for text in tables],
         with_values=not offsets_only,
         since_ms=since_ms,
     )
-    reports = list(verified if as_json else _said(verified))
+    reports: list[Report] = []
+    failures: list[FederationError] = []
+    for outcome in verified:
+        if isinstance(outcome, FederationError):
+            failures.append(outcome)
+            continue
+        if not as_json:
+            say(console, outcome)
+        reports.append(outcome)
     if as_json:
         click.echo(json.dumps([document(report) for report in reports], indent=2))
-    elif not reports:
+    elif not reports and not failures:
         click.echo("no bound tables; make one with `thermocline create`")
-    if not all(report.is_clean for report in reports):
+    is_clean = all(report.is_clean for report in reports)
+    for failure in failures[1:] if is_clean else failures:
+        click.echo(f"thermocline: {failure.message}", err=True)
+    if not is_clean:
         raise SystemExit(1)
-
-
-def _said(reports: Iterator[Report]) -> Iterator[Report]:
-    console = Console(highlight=False)
-    for report in reports:
-        say(console, report)
-        yield report
+    if failures:
+        raise failures[0]
 
 
 def parse_since(text: str, now_s: float) -> int:
@@ -123,23 +130,25 @@ def parse_since(text: str, now_s: float) -> int:
 
 def verify_tables(
     settings: Settings, names: list[TableName], *, with_values: bool, since_ms: int | None
-) -> Iterator[Report]:
+) -> Iterator[Report | FederationError]:
+    """Verify tables one after the other, by default all bound ones: a report of each, or why there is none."""
     with (
         cold_engine(settings) as (store, auditor, engine),
         KafkaClusters(settings.require_clusters()) as log,
     ):
-        for name in names or store.tables():
+
+        def verified(name: TableName) -> Report | None:
             audit = auditor.audit(name)
             pin = audit.pin
             if not names and isinstance(pin, Pin) and pin.binding is None:
-                continue
+                return None
             compacted = (
                 isinstance(pin, Pin)
                 and pin.watermark is not None
                 and is_compacted(settings.clusters, pin.watermark.address)
             )
             with progress_bar(str(name)) as steps:
-                yield Verification(
+                return Verification(
                     audit,
                     log,
                     EngineColdRows(engine, store, audit),
@@ -147,6 +156,15 @@ def verify_tables(
                     Extent(with_values=with_values, since_ms=since_ms, compacted=compacted),
                     steps,
                 ).run()
+
+        for name in names or store.tables():
+            outcome: Report | FederationError | None
+            try:
+                outcome = verified(name)
+            except FederationError as error:
+                outcome = error
+            if outcome is not None:
+                yield outcome
 
 
 class _Bar:

@@ -98,6 +98,7 @@ def running_parts(
             catalog_roots=server.catalog_roots,
             take_secret=engine.take_secret,
             open_file=engine.open_file,
+            try_manifests=engine.try_manifests,
         )
         stack.callback(store.close)
         # A topic of another cluster is refused by name; plain tables work without any.

@@ -1,7 +1,7 @@
 """Checks by their footers whether Parquet files can be read by field id as they are.
 
-DuckDB 1.5.5's ``read_parquet(schema => ...)`` finds top-level columns by field id, but nested fields by name, and no
-column without an id. A file's footer never changes, so each is read once per process.
+DuckDB 1.5.5's ``read_parquet(schema => ...)`` finds top-level columns by field id, but nested fields by name
+(``renaming``), and no column without an id. A file's footer never changes, so each is read once per process.
 
 The engine asks an object store for a file's length and footer before it reads columns, one after the other. So it opens
 the file while its footer is read here; not where the store tells another length than the manifest, since the engine
@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,6 +44,10 @@ class _Shape:
 
     columns: tuple[tuple[int, str], ...] | None
     types: tuple[pa.DataType, ...] = ()
+
+
+#: Types of nested columns by field id, with the names that all files have for their members instead of the table's.
+Written: TypeAlias = Mapping[int, pa.DataType]
 
 
 class Fit(IntEnum):
@@ -75,8 +80,10 @@ class Footers:
         schema: TableSchema,
         required: frozenset[int],
         names: Collection[str] | None = None,
-    ) -> Fit:
-        """Return how every file gives the columns of ``schema``. ``files`` are lengths in bytes by path.
+    ) -> tuple[Fit, Written]:
+        """Return how every file gives the columns of ``schema``, and which under other names of their members.
+
+        ``files`` are lengths in bytes by path.
 
         ``required`` are fields that a file must have itself: others may be their default or null. ``names`` are the
         columns that are read, by default all: only these need the names and types of today to be found by name.
@@ -85,11 +92,13 @@ class Footers:
             FileNotFoundError: a file is gone.
             DamagedFile: a file is damaged.
         """
-        shapes = {id(shape): shape for shape in self._shapes_of(io, files)}
-        return min(
-            (_fit(shape, schema, required, names) for shape in shapes.values()),
+        shapes = {id(shape): shape for shape in self._shapes_of(io, files)}.values()
+        written = _written(shapes, schema)
+        fit = min(
+            (_fit(shape, schema, required, names, written) for shape in shapes),
             default=Fit.BY_NAME,
         )
+        return fit, {field_id: _as_written(kind) for field_id, kind in written.items()}
 
     def read_ahead(self, io: FileIO, blocks: Iterable[Block]) -> None:
         """Read the footers of the first new files of some manifests.
@@ -178,11 +187,54 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def _unnamed(kind: pa.DataType) -> pa.DataType:
+    """Return a plain type with members by their ids alone."""
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [(field.name.partition(" ")[0], _unnamed(field.type)) for field in kind]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(_unnamed(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_unnamed(kind.key_type), _unnamed(kind.item_type))
+    return kind
+
+
+def _as_written(kind: pa.DataType) -> pa.DataType:
+    """Return a plain type with members by their names alone."""
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [(field.name.partition(" ")[2], _as_written(field.type)) for field in kind]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(_as_written(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_as_written(kind.key_type), _as_written(kind.item_type))
+    return kind
+
+
+def _written(shapes: Iterable[_Shape], schema: TableSchema) -> Written:
+    """Return the plain types of columns that all files have alike, and the table with other names of members alone."""
+    kinds: dict[int, set[pa.DataType]] = {}
+    for shape in shapes:
+        for (field_id, _), kind in zip(shape.columns or (), shape.types, strict=True):
+            if pa.types.is_nested(kind):
+                kinds.setdefault(field_id, set()).add(kind)
+    written: dict[int, pa.DataType] = {}
+    for column in schema.columns:
+        if len(in_files := kinds.get(column.field_id, ())) == 1:
+            (kind,), target = in_files, _plain(column.type)
+            if kind != target and _unnamed(kind) == _unnamed(target):
+                written[column.field_id] = kind
+    return written
+
+
 def _fit(
     shape: _Shape,
     schema: TableSchema,
     required: frozenset[int],
     names: Collection[str] | None,
+    written: Written,
 ) -> Fit:
     if shape.columns is None:
         return Fit.NOT
@@ -193,7 +245,7 @@ def _fit(
         return Fit.NOT
     columns = [(column.field_id, column.name, _plain(column.type)) for column in schema.columns]
     if not all(
-        field_id not in types or _reads_as(types[field_id], kind)
+        field_id not in types or field_id in written or _reads_as(types[field_id], kind)
         for field_id, _, kind in columns
     ):
         return Fit.NOT

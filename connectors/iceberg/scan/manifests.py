@@ -1,8 +1,8 @@
 """Lists the manifests of pinned snapshots, checks that they are whole, and reads the files they list.
 
-DuckDB's iceberg extension 1.5.5 ends the process when a manifest is missing or truncated. So each must exist with the
-length that its manifest list gives (Iceberg spec, "Manifest Lists", field 501). One that vanishes between this check
-and the scan still ends the process, and the supervisor starts it again.
+DuckDB's iceberg extension 1.5.5 does not survive every manifest that it cannot read. So each must exist with the
+length that its manifest list gives (Iceberg spec, "Manifest Lists", field 501). The supervisor starts a process again that met
+one which changed after this check.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.errors import DamagedFile, decoding
 from connectors.iceberg.scan.facts import Facts, PartitionPart
-from connectors.iceberg.scan.footers import Fit, Footers
+from connectors.iceberg.scan.footers import Fit, Footers, Written
 from connectors.iceberg.scan.manifests import Manifest, ManifestList, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
 from connectors.iceberg.scan.projection import (
@@ -72,7 +72,7 @@ class FileList:
     """Files to read, how many rows writers counted in them, and the fields in which none of them has NaN, or NaN and zero.
 
     ``lengths`` are in bytes, by their manifests. ``by_name``: all of them have the columns that are read under their names
-    of today, and of their types.
+    of today, and of their types. ``written``: as for ``Footers.fit``.
     """
 
     paths: Sequence[str]
@@ -81,6 +81,7 @@ class FileList:
     without_nan: frozenset[int]
     without_zero: frozenset[int]
     by_name: bool = False
+    written: Written = field(default_factory=dict)
 
     def within(self, span: FileSpan) -> FileList:
         """Return the files of a span, with a share of the rows."""
@@ -104,9 +105,10 @@ class ColdPlan:
         file_io: Callable[[str], FileIO],
         roots: Sequence[Sequence[str]] = (),
         open_file: Callable[[str], None] | None = None,
+        try_manifests: Callable[[str, int], None] | None = None,
     ) -> None:
         """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's; ``open_file`` as for
-        ``Footers``.
+        ``Footers``, ``try_manifests`` as for ``ExtensionCheck``.
         """
         self._roots = roots
         #: Manifests whose files passed the check of their places, with the table's reach and the kind of manifest.
@@ -114,7 +116,7 @@ class ColdPlan:
         self._manifests = manifests
         self._file_io = file_io
         self._footers = Footers(open_file)
-        self._extension = ExtensionCheck(manifests)
+        self._extension = ExtensionCheck(manifests, try_manifests)
         self._lock = threading.Lock()
         self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
         #: Manifest list that a statement read last, by table.
@@ -171,9 +173,9 @@ class ColdPlan:
                 self._read_last[facts.table_uuid] = facts.manifest_list
         if files is not None:
             lengths = dict(zip(files.paths, files.lengths, strict=True))
-            fit = self._footers.fit(io, lengths, cold.schema, facts.own, names)
+            fit, written = self._footers.fit(io, lengths, cold.schema, facts.own, names)
             if fit is not Fit.NOT:
-                return replace(files, by_name=fit is Fit.BY_NAME)
+                return replace(files, by_name=fit is Fit.BY_NAME, written=written)
         check_partition_fields(facts)
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
@@ -181,6 +183,8 @@ class ColdPlan:
         listed = self._manifests.list(io, facts.manifest_list)
         self._check(io, listed.data, reach, is_data=True)
         self._check(io, listed.deletes, reach, is_data=False)
+        if cold.snapshot_id is not None:
+            self._extension.try_read(cold.metadata_location, cold.snapshot_id)
         return None
 
     def _manifest_list(self, cold: ColdSlice) -> tuple[FileIO, ManifestList | None]:
@@ -232,7 +236,7 @@ class ColdPlan:
         DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
         month, year or hour, hashes UUIDs in its own way, and truncates texts to so many characters as one sees, where
         Iceberg counts code points; and it does not know that the truncation of the least whole numbers overflows. So it
-        loses rows. A negative decimal and its truncation end the engine.
+        loses rows. Nor does the engine survive each truncation of a decimal.
 
         Raises:
             FileNotFoundError, OSError: as ``files``.

@@ -1,14 +1,15 @@
 """Refuses snapshots with files that DuckDB's iceberg extension does not read, by name, before it opens them.
 
-Anybody may write ORC, Avro or encrypted files, which the extension, 1.5.5, refuses in its own words; a manifest of an
-unknown codec (zstandard, which Iceberg may write) ends the process. A manifest never changes: each is checked once.
+Anybody may write ORC, Avro or encrypted files, which the extension, 1.5.5, refuses in its own words; and what it cannot
+decode of a manifest ends the process, unless a statement reads it. So a statement does, before the scan. A manifest never
+changes: each is checked once.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +27,7 @@ from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.facts import Facts
 from connectors.iceberg.scan.manifests import Manifests, live_files
 from connectors.places import local_path
+from planner.errors import BadStatement, InternalError, UnsupportedStatement
 
 #: Manifests and manifest lists remembered: a word and a count or two each.
 MAX_REMEMBERED = 200_000
@@ -37,6 +39,10 @@ _READ = frozenset({PARQUET, "PUFFIN"})
 _CODECS = frozenset({"null", "deflate", "snappy"})
 _CODEC = "avro.codec"
 _ENCRYPTED = "encrypted"
+_WRITE_ANEW = (
+    "write its files anew (CALL system.rewrite_data_files, options => map('rewrite-all', 'true', "
+    "'remove-dangling-deletes', 'true'))"
+)
 _DATA = ("data files", "rewrite_data_files")
 _DELETES = ("delete files", "rewrite_position_delete_files")
 _ENTRIES = (
@@ -56,13 +62,19 @@ class _Content:
 class ExtensionCheck:
     """Thread-safe; ``close`` ends its threads and removes its scratch files."""
 
-    def __init__(self, manifests: Manifests) -> None:
+    def __init__(
+        self, manifests: Manifests, try_manifests: Callable[[str, int], None] | None = None
+    ) -> None:
+        """``try_manifests`` has the extension read the manifests of a snapshot of a metadata location in a statement."""
+        self._try_manifests = try_manifests
         self._manifests = manifests
         self._avro = AvroReader()
         self._lock = threading.Lock()
         self._contents: LRUCache[str, _Content] = LRUCache(MAX_REMEMBERED)
         #: Manifest lists that passed.
         self._checked: LRUCache[str, None] = LRUCache(MAX_REMEMBERED)
+        #: Snapshots that the extension has read.
+        self._tried: LRUCache[tuple[str, int], None] = LRUCache(MAX_REMEMBERED)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="formats")
 
     @cachedmethod(
@@ -102,6 +114,28 @@ class ExtensionCheck:
             (content.unread for path, content in contents.items() if path not in data),
             deletes=True,
         )
+
+    @cachedmethod(
+        lambda self: self._tried,
+        key=lambda _, metadata_location, snapshot_id: (metadata_location, snapshot_id),
+        lock=lambda self: self._lock,
+    )
+    def try_read(self, metadata_location: str, snapshot_id: int) -> None:
+        """Have the extension read every manifest of a snapshot where an error harms nothing; once.
+
+        Raises:
+            UnreadableFiles: it cannot.
+            FederationError: a file is gone, or the store does not answer.
+        """
+        if self._try_manifests is None:
+            return
+        try:
+            self._try_manifests(metadata_location, snapshot_id)
+        except (BadStatement, UnsupportedStatement, InternalError) as error:
+            raise UnreadableFiles(
+                f"has manifests that DuckDB's Iceberg extension cannot read, which it needs for the deletes or old files of "
+                f"this table; {_WRITE_ANEW}."
+            ) from error
 
     def close(self) -> None:
         self._readers.shutdown(cancel_futures=True)
@@ -149,8 +183,7 @@ def check_partition_fields(facts: Facts) -> None:
         raise UnreadableFiles(
             f"has a partition field, {facts.odd_partition_field}, whose name is not of ASCII letters, digits and "
             f"underscores alone; such a table can be read only where it has no delete files and every data file has its "
-            f"columns' ids; write its files anew (CALL system.rewrite_data_files, options => map('rewrite-all', 'true', "
-            f"'remove-dangling-deletes', 'true'))."
+            f"columns' ids; {_WRITE_ANEW}."
         )
 
 

