@@ -134,17 +134,18 @@ class _Frame:
         self.by_name: dict[str, list[_Source]] = defaultdict(list)
         #: By the parts of a path and what they are.
         self.by_path: dict[tuple[tuple[int, ...], Path], list[_Source]] = defaultdict(list)
-        #: By what they are, how many parts there may be; the most first.
-        self.lengths: dict[tuple[int, ...], list[int]] = {}
         for source in sources:
             self.by_name[source.name].append(source)
             for form in _BEFORE_COLUMN if source.path else ():
                 for parts in _spellings(source.path, form):
                     self.by_path[form, parts].append(source)
-        for form, parts in self.by_path:
-            self.lengths.setdefault(form, []).append(len(parts))
-        for form, lengths in self.lengths.items():
-            self.lengths[form] = sorted(set(lengths), reverse=True)
+        #: By what the parts are, how many there may be; the most first.
+        self.lengths: dict[tuple[int, ...], list[int]] = {
+            what: sorted(
+                {len(path) for form, path in self.by_path if form == what}, reverse=True
+            )
+            for what in _BEFORE_COLUMN
+        }
         complete = [source for source in sources if source.columns is not None]
         self.is_complete = len(complete) == len(sources)
         self.columns = frozenset[str]().union(*(source.columns or () for source in complete))
