@@ -67,7 +67,7 @@ def _parse(raw: bytes) -> dict[str, Any]:
         )
     except json.JSONDecodeError as cause:
         reason = f"the value is not JSON (character {cause.pos})"
-        raise Unfit(None, reason, _well_known(text, cause)) from cause
+        raise Unfit(None, reason, _common_form(text, cause)) from cause
     if not isinstance(value, dict):
         raise Unfit(None, f"the JSON is {kind_of(value)}, not an object")
     return value
@@ -92,7 +92,7 @@ def _no_constant(name: str) -> NoReturn:
     )
 
 
-def _well_known(text: str, cause: json.JSONDecodeError) -> str | None:
+def _common_form(text: str, cause: json.JSONDecodeError) -> str | None:
     """Name what is often sent in place of one object."""
     if text.startswith("\ufeff"):
         return "the value begins with a byte order mark, which is not JSON"
