@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import re
+import string
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
@@ -31,8 +31,7 @@ METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 VIRTUAL_SUFFIXES = ("cold", "tail", "seam")
 
 #: Characters of a partition field's name that DuckDB's iceberg extension 1.5.5 reads in every case.
-_PARTITION_FIELD = re.compile(r"[A-Za-z0-9_]+")
-_OTHER_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
+_PORTABLE = frozenset(string.ascii_letters + string.digits + "_")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -111,12 +110,12 @@ def is_portable_partition_field(name: str) -> bool:
 
     Iceberg allows any name. DuckDB's iceberg extension 1.5.5 does not survive every other one: it ends its process.
     """
-    return _PARTITION_FIELD.fullmatch(name) is not None
+    return name != "" and _PORTABLE.issuperset(name)
 
 
 def partition_field_name(name: str, used: Collection[str]) -> str:
     """Return ``name`` in ASCII letters, digits and underscores, numbered where it is one of ``used`` (in lower case)."""
-    portable = _OTHER_CHARACTER.sub("_", name)
+    portable = "".join(character if character in _PORTABLE else "_" for character in name)
     numbered = itertools.chain(
         (portable,), (f"{portable}_{number}" for number in itertools.count(2))
     )

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ctypes
 import decimal
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
@@ -23,7 +21,7 @@ from connectors.iceberg.errors import DamagedFile
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import FileList
 from connectors.iceberg.store import IcebergStore, read_sql
-from planner.cut import ColdSlice, cold_cut
+from planner.cut import cold_cut
 from planner.errors import (
     BadStatement,
     ColdStoreUnavailable,
@@ -34,63 +32,9 @@ from planner.errors import (
     UnsupportedFile,
     UnsupportedStatement,
 )
-from planner.names import TableName
 from planner.ports import ArrowRelation, SqlRelation
-from planner.pruning import EVERYTHING, Condition, ScanFilter
-
-NAME = TableName("c", ("n",), "t")
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("s", pa.string()), ("at", pa.struct([("x", pa.int32())]))]
-)
-
-
-class Lake:
-    """A catalog with one table, and stores over it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.properties = {
-            "type": "sql",
-            "uri": f"sqlite:///{folder}/c.db",
-            "warehouse": f"file://{folder}",
-        }
-        self.catalog = SqlCatalog("c", **self.properties)
-        self.catalog.create_namespace("n")
-        self.stores: list[IcebergStore] = []
-
-    def create(self, **properties: str) -> Table:
-        return self.catalog.create_table("n.t", schema=SCHEMA, properties=properties)
-
-    def store(self, **options: Any) -> IcebergStore:
-        store = IcebergStore({"c": self.properties}, **options)
-        self.stores.append(store)
-        return store
-
-    def files(self, pattern: str) -> list[Path]:
-        return sorted(self.folder.rglob(pattern))
-
-
-@pytest.fixture
-def lake_of_files(tmp_path: Path) -> Iterator[Lake]:
-    made = Lake(tmp_path)
-    yield made
-    for store in made.stores:
-        store.close()
-    made.catalog.close()
-
-
-def rows(*ids: int) -> pa.Table:
-    content = [{"id": number, "s": f"s{number}", "at": {"x": number}} for number in ids]
-    return pa.Table.from_pylist(content, SCHEMA)
-
-
-def equal_to(number: int) -> ScanFilter:
-    return ((Condition("id", "=", (pa.scalar(number, pa.int64()),)),),)
-
-
-def slice_of(store: IcebergStore) -> ColdSlice:
-    return cold_cut(store.pin(NAME)).cold
-
+from planner.pruning import EVERYTHING, ScanFilter
+from tests.harness.file_lake import NAME, SCHEMA, Lake, equal_to, rows, slice_of
 
 Scan = Callable[[IcebergStore, ScanFilter], tuple[list[int], str]]
 

@@ -22,9 +22,8 @@ from planner.errors import BadConfig, UnsupportedFile
 from planner.names import is_portable_partition_field, partition_field_name
 from planner.ports import SqlRelation
 from planner.pruning import EVERYTHING
-from tests.contract.test_cold_plan import NAME, Lake, equal_to, lake_of_files, rows
+from tests.harness.file_lake import NAME, Lake, equal_to, rows
 
-__all__ = ["lake_of_files"]
 ODD = "user agent"
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

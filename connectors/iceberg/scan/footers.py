@@ -222,8 +222,9 @@ def _written(shapes: Iterable[_Shape], schema: TableSchema) -> Written:
                 kinds.setdefault(field_id, set()).add(kind)
     written: dict[int, pa.DataType] = {}
     for column in schema.columns:
-        if len(in_files := kinds.get(column.field_id, ())) == 1:
-            (kind,), target = in_files, _plain(column.type)
+        in_files, target = kinds.get(column.field_id, set()), _plain(column.type)
+        if len(in_files) == 1:
+            kind = next(iter(in_files))
             if kind != target and _unnamed(kind) == _unnamed(target):
                 written[column.field_id] = kind
     return written
