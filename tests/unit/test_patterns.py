@@ -133,8 +133,6 @@ OF_OTHERS = {
     "connectors/spark/stream.py _SPAN": "the user's own process",
     "planner/spark_condition_text.py _TOKEN": "the user's own process",
     "planner/spark_names.py _TOKEN": "the user's own process",
-    "planner/names.py _OTHER_CHARACTER": "the command line of `create`",
-    "planner/names.py _PARTITION_FIELD": "names of partition fields in metadata",
     "planner/spelling.py _QUOTED": "command lines and settings",
     "planner/typetext.py _TOKEN": "the command line of `create`",
     "planner/typetext.py _BARE_NAME": "the command line of `create`",
