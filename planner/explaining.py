@@ -100,7 +100,7 @@ def explanation(
 
 
 def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict[str, object]]:
-    name = str(table.table) if table.virtual is None else f"{table.table}${table.virtual}"
+    name = str(table.table if table.virtual is None else table.table.side(table.virtual))
     name += "" if table.at is None else f" {table.at}"
     if table.virtual == "seam":
         why = "facts of the cut; no record is read"

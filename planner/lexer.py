@@ -9,13 +9,14 @@ _TOKEN = re.compile(
     r"""(?P<space>\s++)
       | (?P<comment>--[^\n]*+|/\*.*?\*/)
       | '(?P<text>(?:[^']|'')*+)'
+      | [eE]'(?P<escaped>(?:[^'\\]|''|\\.)*+)'
       | "(?P<quoted>(?:[^"]|"")*+)"
       | (?P<dollar>\$(?P<tag>\w*+)\$.*?\$(?P=tag)\$)
       | (?P<open>(?:['"]|\$\w*+\$|/\*).*+)
-      | (?P<word>[A-Za-z_][A-Za-z0-9_$]*+)
+      | (?P<word>(?:[A-Za-z_]|[^\x00-\x7F\s])(?:[A-Za-z0-9_$]|[^\x00-\x7F\s])*+)
       | (?P<number>-?[0-9]++)
       | (?P<mark>[=.;%])
-      | (?P<other>[^A-Za-z0-9_\s'"$/=.;%-]++|.)""",
+      | (?P<other>[^A-Za-z0-9_\s'"$/=.;%\x80-\U0010FFFF-]++|.)""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -23,7 +24,7 @@ _TOKEN = re.compile(
 def tokens(sql: str) -> Iterator[re.Match[str]]:
     """Yield every token, spaces and comments included; ``lastgroup`` is its kind.
 
-    ``text``, ``quoted`` and ``dollar`` are quoted; the groups of the first two are what is between the quotes, doubled
-    ones still doubled. ``open`` is a quote or a comment that is not closed, to the end of the text.
+    ``text``, ``escaped``, ``quoted`` and ``dollar`` are quoted; the groups of all but the last are what is between the
+    quotes, doubled ones still doubled. ``open`` is a quote or a comment that is not closed, to the end of the text.
     """
     return _TOKEN.finditer(sql)

@@ -6,9 +6,10 @@ import difflib
 import itertools
 import string
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.errors import BadConfig
+from planner.spelling import read_dotted, spelled
 
 # First three columns of every bound table. Written first because engines keep column
 # statistics for the first 100 columns only, and the resolver needs those of partition and offset.
@@ -43,25 +44,50 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``catalog.namespace.table``; levels hold no dots.
+        """Read ``catalog.namespace.table``, its parts bare or quoted as in SQL (``planner.spelling``).
+
+        A dot in a quoted namespace separates levels, as in the one name that SQL has for them.
 
         Raises:
             BadConfig: fewer than three parts, or an empty one.
         """
-        catalog, *namespace, name = text.split(".") if "." in text else (text, "")
-        if not (catalog and namespace and all(namespace) and name):
+        parts = name_parts(text)
+        if len(parts) < 3 or not all(parts):
             raise BadConfig(
-                f"{text!r} is not a table name; write catalog.namespace.table.", table=text
+                f"{text!r} is not a table name; write catalog.namespace.table, with double quotes around names that have "
+                f"dots.",
+                table=text,
             )
-        return cls(catalog, tuple(namespace), name)
+        return cls(parts[0], parts[1:-1], parts[-1])
 
     @property
     def schema(self) -> str:
         """The namespace as SQL sees it: levels joined by dots, one identifier."""
         return ".".join(self.namespace)
 
+    @property
+    def dotted(self) -> str:
+        """The parts joined by dots, whatever is in them."""
+        return ".".join((self.catalog, *self.namespace, self.name))
+
+    def side(self, side: str) -> TableName:
+        """Return the name of one side or view of the table: ``cold`` is ``flows$cold``."""
+        return replace(self, name=f"{self.name}${side}")
+
     def __str__(self) -> str:
-        return f"{self.catalog}.{self.schema}.{self.name}"
+        """The name as ``parse`` and every option read it back."""
+        parts = (self.catalog, *self.namespace, self.name)
+        return ".".join(spelled(part) for part in parts if part)
+
+
+def name_parts(text: str) -> tuple[str, ...]:
+    """Split a table's name, whole or without its catalog; quoted namespaces are split into their levels.
+
+    Raises:
+        BadConfig: a quote is not closed.
+    """
+    *front, name = read_dotted(text)
+    return *(level for part in front for level in part.split(".")), name
 
 
 def did_you_mean(

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from planner.errors import BadConfig, NotAllowed, PermissionsMismatch
-from planner.names import KAFKA_OFFSET, OPTIONAL_COLUMNS, TableName
+from planner.names import KAFKA_OFFSET, OPTIONAL_COLUMNS, TableName, name_parts
 from planner.schema import TableSchema
 from planner.statement.ast import Node
 from planner.statement.references import ResolvedTable
@@ -59,7 +59,7 @@ class TablePattern:
         Raises:
             BadConfig: an empty part, a star that is not the whole last part, or too few parts for a table.
         """
-        parts = tuple(text.split("."))
+        parts = name_parts(text)
         stars = any(ANY in part for part in parts[:-1]) or (
             ANY in parts[-1] and parts[-1] != ANY
         )

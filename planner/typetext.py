@@ -1,7 +1,7 @@
 """Column types as users write them: the Iceberg spec's own spelling, nested types included.
 
 ``long``, ``decimal(10,2)``, ``fixed[16]``, ``list<string>``, ``map<string, double>``,
-``struct<a: int, b: list<date>>``.
+``struct<a: int, b: list<date>>``. Names in structs are bare or quoted: ``struct<$oid: string, "a b": int>``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import pyarrow as pa
 
 from planner.errors import BadConfig
 from planner.schema import PRIMITIVES
+from planner.spelling import quoted_at, spelled
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:\[\]])")
+#: A field's name without quotes, up to the colon.
+_BARE_NAME = re.compile(r'[^\s"<>(),:\[\]]+')
+_SPACE = re.compile(r"\s*")
 _MAX_DEPTH = 32
 _MAX_DECIMAL_DIGITS = 38
 
@@ -28,6 +32,22 @@ def parse_type(text: str) -> pa.DataType:
     kind = reader.type(0)
     reader.end()
     return kind
+
+
+def type_text(kind: pa.DataType) -> str:
+    """Return the text that ``parse_type`` reads as ``kind``, a type of a column."""
+    if pa.types.is_struct(kind):
+        members = (f"{spelled(field.name)}: {type_text(field.type)}" for field in kind)
+        return f"struct<{', '.join(members)}>"
+    if pa.types.is_list(kind):
+        return f"list<{type_text(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_text(kind.key_type)}, {type_text(kind.item_type)}>"
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"fixed[{kind.byte_width}]"
+    return next(name for name, primitive in PRIMITIVES.items() if primitive == kind)
 
 
 class _Reader:
@@ -80,13 +100,25 @@ class _Reader:
         fields: list[pa.Field] = []
         self._expect("<")
         while True:
-            name = self._take("a field name")
+            name = self._field_name()
             self._expect(":")
             fields.append(pa.field(name, self.type(depth + 1)))
             if self._take("',' or '>'") == ">":
                 return pa.struct(fields)
             self._position -= 1
             self._expect(",")
+
+    def _field_name(self) -> str:
+        space = _SPACE.match(self._text, self._position)
+        start = self._position if space is None else space.end()
+        if self._text.startswith('"', start):
+            name, self._position = quoted_at(self._text, start)
+            return name
+        match = _BARE_NAME.match(self._text, start)
+        if match is None:
+            raise self._wrong("a field name")
+        self._position = match.end()
+        return match[0]
 
     def _take(self, expected: str) -> str:
         match = _TOKEN.match(self._text, self._position)

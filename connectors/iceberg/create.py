@@ -18,14 +18,15 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Transaction
-from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.table.name_mapping import NameMapping, create_mapping_from_schema
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.partition_terms import partition_spec, sort_order
-from connectors.iceberg.types import nested_field
+from connectors.iceberg.types import nested_field, table_schema
 from connectors.table_facts import COMMENT
-from planner.binding import MIRROR, Binding
+from planner.binding import KAFKA, MIRROR, TOPIC, Binding
+from planner.epoch_units import units_by_id
 from planner.errors import BadConfig
 from planner.names import (
     KAFKA_ERROR,
@@ -96,15 +97,18 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     comment: str | None = None,
     location: str | None = None,
+    replaces: bool = False,
 ) -> Watermark:
     """Create ``table`` and commit ``first`` in an empty snapshot, in one catalog commit.
 
     ``columns`` are those of the record's value, and optional metadata columns where wanted; the three leading
     ones, and under error policy ``null`` the two it needs, are added. Their field ids are assigned here, so
-    ``binding.epoch_units`` and ``first.shape`` are filled here too, from ``Column.epoch_unit``.
+    ``binding.epoch_units`` and ``first.shape`` are filled here too (``planner.epoch_units``).
 
     Metadata columns are optional in Iceberg's sense: Spark and pyiceberg write nullable columns, and an UPDATE
     by either would be refused on a required one. The resolver treats a row without them as foreign.
+
+    ``replaces``: a table of this name over the same topic that has no rows yet is dropped first.
 
     Returns the watermark as committed.
 
@@ -123,19 +127,15 @@ def create_table(
     schema = _schema(table, columns, binding)
     spec = partition_spec(table, schema, partition_by)
     order = sort_order(table, schema, sort_by)
-    epoch_units = sorted(
-        (schema.find_field(column.name).field_id, column.epoch_unit)
-        for column in columns
-        if column.epoch_unit is not None
-    )
-    binding = replace(binding, epoch_units=tuple(epoch_units))
+    epoch_units = units_by_id(columns, table_schema(table, schema, None))
+    binding = replace(binding, epoch_units=epoch_units)
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,
         **(properties or {}),
         **binding.properties(),
         "format-version": FORMAT_VERSION,
-        NAME_MAPPING: create_mapping_from_schema(schema).model_dump_json(),
+        NAME_MAPPING: _name_mapping(schema, columns).model_dump_json(),
     }
     if comment is not None:
         all_properties[COMMENT] = comment
@@ -149,7 +149,9 @@ def create_table(
         for depth in range(1, len(table.namespace) + 1):
             catalog.create_namespace_if_not_exists(table.namespace[:depth])
         if catalog.table_exists(identifier):
-            raise exists
+            if not replaces:
+                raise exists
+            _drop_without_rows(catalog, table, binding)
         # pyiceberg 0.12 stages a new table in flat namespaces only. Elsewhere, between the two commits, the table
         # is bound and has no watermark, which ``pin`` refuses: nobody can read it as empty.
         stages = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)
@@ -167,6 +169,28 @@ def create_table(
                 table=str(table),
             )
     return first
+
+
+def _drop_without_rows(catalog: Catalog, table: TableName, binding: Binding) -> None:
+    """Drop ``table`` where it is bound to the topic of ``binding`` and no snapshot has a file.
+
+    Raises:
+        BadConfig: the table has rows, or had some, or is bound to another topic.
+    """
+    identifier = (*table.namespace, table.name)
+    metadata = catalog.load_table(identifier).metadata
+    address = metadata.properties.get(TOPIC), metadata.properties.get(KAFKA, "")
+    files = [
+        snapshot.summary["total-data-files"] if snapshot.summary else None
+        for snapshot in metadata.snapshots
+    ]
+    if address != (binding.topic, binding.kafka) or any(count != "0" for count in files):
+        raise BadConfig(
+            f"{table}: --replace is for a table over topic {binding.address} that has no rows yet, and this one has "
+            f"rows, or another topic; choose another name, or drop it first.",
+            table=str(table),
+        )
+    catalog.drop_table(identifier)
 
 
 def _is_staged(catalog: Catalog, definition: tuple[Any, ...], first: Watermark) -> bool:
@@ -222,20 +246,37 @@ def _schema(table: TableName, columns: Sequence[Column], binding: Binding) -> Sc
     return assign_fresh_schema_ids(Schema(*(nested_field(field, ids) for field in fields)))
 
 
+def _name_mapping(schema: Schema, columns: Sequence[Column]) -> NameMapping:
+    """Map each field to its name, and a column to the other fields that it is read from (``Column.keys``)."""
+    keys = {column.name: column.keys for column in columns}
+    return NameMapping(
+        [
+            field.model_copy(
+                update={
+                    "names": list(dict.fromkeys((*field.names, *keys.get(field.names[0], ()))))
+                }
+            )
+            for field in create_mapping_from_schema(schema)
+        ]
+    )
+
+
 def _check_names(table: TableName, columns: Sequence[Column]) -> None:
     names: set[str] = set()
     for column in columns:
         name = column.name.lower()
         if not name or name in RESERVED_NAMES:
             raise BadConfig(
-                f"{table}: column name {column.name!r} is reserved by Iceberg; map the field to another name.",
+                f"{table}: column name {column.name!r} is reserved by Iceberg; give the column another one, with --rename "
+                f"FIELD=COLUMN.",
                 table=str(table),
                 column=column.name,
             )
         if name in names:
             raise BadConfig(
                 f"{table}: column {column.name} is given twice, or is one that is added to every table "
-                f"({', '.join(LEADING_COLUMNS)}); engines compare names without regard to case.",
+                f"({', '.join(LEADING_COLUMNS)}); engines compare names without regard to case: give the column another "
+                f"one, with --rename FIELD=COLUMN.",
                 table=str(table),
                 column=column.name,
             )

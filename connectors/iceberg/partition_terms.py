@@ -10,10 +10,11 @@ from pyiceberg import transforms
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, StructType
 
 from planner.errors import BadConfig
 from planner.names import TableName, partition_field_name
+from planner.spelling import read_dotted
 
 _Transform: TypeAlias = transforms.Transform[Any, Any]
 
@@ -30,7 +31,10 @@ _COUNTED: dict[str, tuple[Callable[[int], _Transform], str]] = {
     "truncate": (transforms.TruncateTransform, "trunc"),
 }
 _TERMS = "column, year(c), month(c), day(c), hour(c), bucket(n, c), truncate(w, c)"
-_TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?([\w.]+)\s*\)?")
+#: A name is bare up to a space, a comma or a parenthesis, or has quoted parts (``planner.spelling``).
+_TERM = re.compile(
+    r"""(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?((?:"(?:[^"]|"")*+"|[^\s"(),])++)\s*(\))?"""
+)
 _DIRECTION = re.compile(r"\s+(?:(asc|desc)\b)?\s*(?:nulls\s+(first|last))?\s*$", re.IGNORECASE)
 
 
@@ -90,17 +94,19 @@ def sort_order(table: TableName, schema: Schema, terms: Sequence[str]) -> SortOr
 def _parse(table: TableName, schema: Schema, term: str) -> tuple[NestedField, _Transform, str]:
     def refused(why: str) -> BadConfig:
         return BadConfig(
-            f"{table}: {term!r} {why}; a term is one of: {_TERMS}.", table=str(table), term=term
+            f"{table}: {term!r} {why}; a term is one of: {_TERMS}, and names may stand in double "
+            f"quotes.",
+            table=str(table),
+            term=term,
         )
 
     match = _TERM.fullmatch(term.strip())
-    if match is None or (match[1] is None) != (")" not in term):
+    if match is None or (match[1] is None) != (match[4] is None):
         raise refused("is not a partition or sort term")
     name = (match[1] or "identity").lower()
-    try:
-        source = schema.find_field(match[3])
-    except ValueError as error:
-        raise refused(f"names column {match[3]}, which the table does not have") from error
+    source = _column(schema, match[3])
+    if source is None:
+        raise refused(f"names column {match[3]}, which the table does not have")
     if name in _PLAIN and match[2] is None:
         transform, suffix = _PLAIN[name], "" if name == "identity" else name
     elif name in _COUNTED and match[2] is not None and int(match[2]) > 0:
@@ -111,3 +117,24 @@ def _parse(table: TableName, schema: Schema, term: str) -> tuple[NestedField, _T
     if not transform.can_transform(source.field_type):
         raise refused(f"cannot be used on {source.field_type}")
     return source, transform, suffix
+
+
+def _column(schema: Schema, text: str) -> NestedField | None:
+    """Find a column, or a field of structs by its path; None: there is none.
+
+    Without quotes a dot is either: part of a column's name, or between a struct and its field.
+    """
+    if '"' not in text:
+        try:
+            return schema.find_field(text)
+        except ValueError:
+            return None
+    fields: tuple[NestedField, ...] = schema.fields
+    column = None
+    for name in read_dotted(text):
+        column = next((field for field in fields if field.name == name), None)
+        if column is None:
+            return None
+        kind = column.field_type
+        fields = kind.fields if isinstance(kind, StructType) else ()
+    return column

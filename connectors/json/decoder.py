@@ -13,7 +13,7 @@ import pyarrow as pa
 from connectors.json.arrays import build, exact_leaf
 from connectors.json.fields import payload_fields
 from connectors.json.lenient import substitute
-from connectors.json.parsing import Unfit
+from connectors.json.parsing import OtherFormat, Unfit
 from connectors.json.strict import Fallback, read_record, refuse
 from connectors.json.vectorized import FastPath
 from planner.binding import Binding
@@ -120,15 +120,18 @@ class JsonDecoder:
     def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:
         partition = batch.column(KAFKA_PARTITION)[at].as_py()
         offset = batch.column(KAFKA_OFFSET)[at].as_py()
+        cure = "correct its producer, then run"
+        if isinstance(unfit, OtherFormat):
+            cure = "bind the table to a topic of JSON records; where it is a single one, run"
         return UndecodableRecord(
             f"{self._table}: the record at partition {partition}, offset {offset} does not decode: "
-            f"{unfit.reason}; correct its producer, then run `thermocline skip {self._table} --partition "
-            f"{partition} --offset {offset}`, or choose error policy null or skip for the table.",
+            f"{unfit.message}; {cure} `thermocline skip {self._table} --partition {partition} --offset {offset}`, "
+            f"or choose error policy null or skip for the table.",
             table=self._table,
             partition=partition,
             offset=offset,
             field=unfit.path,
-            reason=unfit.reason,
+            reason=unfit.message,
         )
 
     def _merged(

@@ -144,7 +144,8 @@ def _field(
     if unit is not None and name not in TIME_KINDS:
         raise BadBinding(
             f"{times.table}: an epoch unit is declared for {path}, which is {name}; only date, timestamp and "
-            f"timestamptz can have one.",
+            f"timestamptz can have one: remove the property thermocline.epoch_unit.<field id>, or, while the table has "
+            f"no rows, make it anew: `thermocline create {times.table} --replace --infer --epoch ...`.",
             table=times.table,
             column=path,
         )

@@ -21,19 +21,40 @@ class Number(str):
 
 
 class Unfit(Exception):
-    """A record, or a value in it, that its type does not allow. ``path`` is None for the whole record."""
+    """A record, or a value in it, that its type does not allow. ``path`` is None for the whole record.
 
-    def __init__(self, path: str | None, reason: str) -> None:
+    ``reason`` is what rows have as ``kafka_error``, so it never changes for the same bytes; ``message`` may say more.
+    """
+
+    def __init__(self, path: str | None, reason: str, message: str | None = None) -> None:
         super().__init__(reason if path is None else f"field {path}: {reason}")
         self.path = path
+        self.message = message or self.reason
 
     @property
     def reason(self) -> str:
         return str(self.args[0])
 
 
+class OtherFormat(Unfit):
+    """A record of another format, which its producer meant."""
+
+
 def parse(raw: bytes) -> dict[str, Any]:
     """Parse an object by RFC 8259, or raise Unfit. Numbers are ``Number``; of a duplicate key the last value stays."""
+    try:
+        return _parse(raw)
+    except Unfit as unfit:
+        # Serializers of a schema registry write a zero, then the schema's id in four bytes.
+        if raw[:1] != b"\0" or len(raw) < 5:
+            raise
+        what = "JSON" if raw[5:6] == b"{" else "Avro (or Protobuf)"
+        number = int.from_bytes(raw[1:5])
+        message = f"this looks like {what} behind a schema registry, schema id {number}"
+        raise OtherFormat(None, unfit.reason, message) from unfit
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as cause:
@@ -44,9 +65,9 @@ def parse(raw: bytes) -> dict[str, Any]:
         value = json.loads(
             text, parse_int=Number, parse_float=Number, parse_constant=_no_constant
         )
-    except ValueError as cause:
-        at = f" (character {cause.pos})" if isinstance(cause, json.JSONDecodeError) else ""
-        raise Unfit(None, f"the value is not JSON{at}") from cause
+    except json.JSONDecodeError as cause:
+        reason = f"the value is not JSON (character {cause.pos})"
+        raise Unfit(None, reason, _common_form(text, cause)) from cause
     if not isinstance(value, dict):
         raise Unfit(None, f"the JSON is {kind_of(value)}, not an object")
     return value
@@ -66,7 +87,18 @@ def kind_of(value: object) -> str:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise Unfit(
+        None, "the value is not JSON", f"the value has a bare {name}, which is not JSON"
+    )
+
+
+def _common_form(text: str, cause: json.JSONDecodeError) -> str | None:
+    """Name what is often sent in place of one object."""
+    if text.startswith("\ufeff"):
+        return "the value begins with a byte order mark, which is not JSON"
+    if cause.msg == "Extra data" and text[cause.pos] in "{[":
+        return "the value is several JSON values, as in NDJSON, and a record is one"
+    return None
 
 
 def _depth(text: str) -> int:

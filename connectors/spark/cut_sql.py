@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
+from connectors.spark.naming import named
 from connectors.spark.views import SessionViews, aliases
 from planner.errors import UnknownTable, UnsupportedStatement
-from planner.names import TableName
+from planner.names import TableName, name_parts
 from planner.spark_names import StatementView, backticked, with_views
 
 _DOUBLE_QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
@@ -50,14 +51,13 @@ class CutSql:
         Raises:
             UnknownTable: the cut is of other tables.
         """
-        matches = [
+        matches = named(text, self.tables) or [
             name
             for name in self.tables
-            if text in (str(name), f"{name.schema}.{name.name}", name.name)
+            if text == name.name or name_parts(text) == (name.name,)
         ]
-        exact = [name for name in matches if str(name) == text]
-        if len(exact or matches) == 1:
-            return (exact or matches)[0]
+        if len(matches) == 1:
+            return matches[0]
         listed = ", ".join(map(str, self.tables))
         raise UnknownTable(
             f"this cut has no table {text!r}; it is of {listed}. Name the table in at().",

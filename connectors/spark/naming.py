@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from planner.errors import UnknownTable
-from planner.names import TableName, did_you_mean
+from planner.names import TableName, did_you_mean, name_parts
+from planner.spelling import spelled
 from planner.statement.references import check_no_side
 
 
@@ -14,26 +15,40 @@ def find_tables(listed: Iterable[TableName], texts: Sequence[str]) -> list[Table
 
     Raises:
         UnknownTable: there is none, with the nearest names; or there are several.
-        BadConfig: as ``check_no_side``.
+        BadConfig: a quote is not closed; or as ``check_no_side``.
     """
-    by_name: dict[str, list[TableName]] = {}
-    tables = list(listed)
-    for table in tables:
-        by_name.setdefault(str(table), []).append(table)
-        by_name.setdefault(f"{table.schema}.{table.name}", []).append(table)
+    tables = sorted(listed)
     names = []
     for text in texts:
-        matches = by_name.get(text, [])
+        matches = named(text, tables)
         if len(matches) != 1:
-            raise _unknown(text, matches, list(by_name))
+            raise _unknown(text, matches, tables)
         check_no_side(matches[0], tables)
         names.append(matches[0])
     return list(dict.fromkeys(names))
 
 
-def _unknown(text: str, matches: Sequence[TableName], names: Sequence[str]) -> UnknownTable:
+def named(text: str, tables: Sequence[TableName]) -> list[TableName]:
+    """Return the tables of this name, with or without their catalog, quoted as in SQL or bare."""
+    parts = name_parts(text)
+    return (
+        [table for table in tables if parts == _parts(table)]
+        or [table for table in tables if parts == _parts(table)[1:]]
+        # A name with dots in it, bare.
+        or [table for table in tables if text in (table.dotted, f"{table.schema}.{table.name}")]
+    )
+
+
+def _parts(table: TableName) -> tuple[str, ...]:
+    return table.catalog, *table.namespace, table.name
+
+
+def _unknown(
+    text: str, matches: Sequence[TableName], tables: Sequence[TableName]
+) -> UnknownTable:
     if matches:
         several = " and ".join(map(str, matches))
         return UnknownTable(f"{text!r} may be {several}; name the catalog.", table=text)
-    hint = did_you_mean(text, names)
+    short = (".".join(map(spelled, _parts(table)[1:])) for table in tables)
+    hint = did_you_mean(text, (*map(str, tables), *short))
     return UnknownTable(f"there is no table {text!r}; {hint}", table=text)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from connectors.spark.options import chosen_columns
 from connectors.spark.served import ServedPlan, ServerAddress, settings_at
 from planner.errors import BadParameter
-from planner.names import TableName
+from planner.names import TableName, name_parts
 from planner.schema import Column, TableSchema
 from planner.spark_condition_text import parse_condition
 from planner.spark_conditions import duckdb_sql
@@ -77,7 +77,9 @@ def planned_load(address: ServerAddress, options: Mapping[str, str]) -> ServedPl
         return whole
     if whole.cut:
         settings = settings_at(whole.cut, settings)
-    table, schema = TableName("", (), text), _table_schema(whole.schema)
+    *front, name = name_parts(text)
+    table = TableName("".join(front[:1]), tuple(front[1:]), name)
+    schema = _table_schema(whole.schema)
     names = chosen_columns(table, schema, columns).names
     listed = ", ".join(map(identifier, names))
     where = (
@@ -105,12 +107,13 @@ def relation(text: str, side: str | None = None) -> str:
 
     Raises:
         BadParameter: the side is none.
+        BadConfig: a quote in the name is not closed.
     """
     if side not in (None, "cold", "tail"):
         raise BadParameter(
             f"option side is cold or tail, not {str(side)[:80]!r}.", option="side"
         )
-    *front, name = text.split(".")
+    *front, name = name_parts(text)
     parts = [front[0], ".".join(front[1:])] if len(front) > 1 else front
     return ".".join(map(identifier, (*parts, name if side is None else f"{name}${side}")))
 

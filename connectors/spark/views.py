@@ -70,7 +70,7 @@ def aliases(tables: Sequence[TableName]) -> dict[TableName, str]:
     Tables whose full names differ in case alone are left out: to Spark they are one.
     """
     views = view_names(tables)
-    return {table: view for view, table in views.items() if view in (str(table), table.name)}
+    return {table: view for view, table in views.items() if view in (table.dotted, table.name)}
 
 
 def view_names(tables: Sequence[TableName]) -> dict[str, TableName]:
@@ -89,4 +89,4 @@ def _called(tables: Sequence[TableName]) -> Iterator[tuple[str, Sequence[TableNa
 
 
 def _names(table: TableName) -> Iterable[str]:
-    return dict.fromkeys((str(table), "_".join((*table.namespace, table.name)), table.name))
+    return dict.fromkeys((table.dotted, "_".join((*table.namespace, table.name)), table.name))

@@ -4,6 +4,7 @@ The rule of DuckDB 1.5.5, measured by ``tests/unit/test_statement_qualified.py``
 the first of these that there is in the nearest FROM clause, then in the one around that; case does not matter.
 
 1. n > 3: catalog.schema.table.column; n > 2: catalog.table.column, then schema.table.column. The table has the column.
+   The levels of a schema are one name or several, which is ours: to DuckDB they are one.
 2. n > 1: table.column, by the alias if there is one. The table has the column.
 3. column: the rest are fields, whether it has them or not. Where its type has none it is an error; in WHERE and GROUP BY
    only if no FROM clause around it has another meaning.
@@ -57,9 +58,10 @@ def may_name_paths(document: Node, paths: Iterable[Path]) -> bool:
     Else every name means over relations what it means over the tables. The statement has passed the gate.
     """
     starts = {
-        tuple(fold(path[part]) for part in parts)[:2]
+        tuple(map(fold, names))[:2]
         for path in paths
-        for parts in _BEFORE_COLUMN
+        for form in _BEFORE_COLUMN
+        for names in _spellings(path, form)
     }
     for node, scope in scoped(document):
         if kind_of(node) == "COLUMN_REF":
@@ -135,8 +137,15 @@ class _Frame:
         for source in sources:
             self.by_name[source.name].append(source)
             for form in _BEFORE_COLUMN if source.path else ():
-                parts = tuple(source.path[part] for part in form)
-                self.by_path[form, parts].append(source)
+                for parts in _spellings(source.path, form):
+                    self.by_path[form, parts].append(source)
+        #: By what the parts are, how many there may be; the most first.
+        self.lengths: dict[tuple[int, ...], list[int]] = {
+            what: sorted(
+                {len(path) for form, path in self.by_path if form == what}, reverse=True
+            )
+            for what in _BEFORE_COLUMN
+        }
         complete = [source for source in sources if source.columns is not None]
         self.is_complete = len(complete) == len(sources)
         self.columns = frozenset[str]().union(*(source.columns or () for source in complete))
@@ -163,13 +172,15 @@ class _Frame:
         columns.
         """
         for form in _BEFORE_COLUMN:
-            length = len(form)
-            matches = (
-                self.by_path.get((form, names[:length]), []) if len(names) > length else []
-            )
-            matches = [source for source in matches if names[length] in (source.columns or ())]
-            if matches:
-                return matches, length
+            for length in self.lengths.get(form, ()):
+                if len(names) <= length:
+                    continue
+                matches = self.by_path.get((form, names[:length]), [])
+                matches = [
+                    source for source in matches if names[length] in (source.columns or ())
+                ]
+                if matches:
+                    return matches, length
         return [], 0
 
 
@@ -404,6 +415,19 @@ def _source(
     path = () if node["alias"] else tuple(map(fold, table.path))
     nested = frozenset(map(fold, table.nested))
     return _Source(name, path, columns, table, nested, (columns or frozenset()) - nested)
+
+
+def _spellings(path: Path, form: tuple[int, ...]) -> Iterator[Path]:
+    """Yield the parts of a path that ``form`` names: the schema as one name, and as its levels where it has several."""
+    parts = tuple(path[part] for part in form)
+    yield parts
+    levels = tuple(
+        level
+        for part in form
+        for level in (path[part].split(".") if part == 1 else (path[part],))
+    )
+    if levels != parts:
+        yield levels
 
 
 def _one(matches: Sequence[_Source], text: str) -> _Source:

@@ -136,7 +136,8 @@ def resolve(
     """Return the table that a reference means.
 
     Names compare as in DuckDB: without ASCII case, an exact match first. ``a.b`` is table b of schema a, or
-    of catalog a. A table that is really called ``flows$cold`` is read where there is no table ``flows`` beside it.
+    of catalog a. ``a.b.c`` is table c of catalog a, else of schema ``a.b``, whose levels are joined by dots. A table
+    that is really called ``flows$cold`` is read where there is no table ``flows`` beside it.
 
     Raises:
         UnknownTable: there is none.
@@ -144,17 +145,17 @@ def resolve(
         UnsupportedStatement: there is none, and the name is like a file's.
         BadStatement: there are several.
     """
-    places = _places(reference, default_catalog, default_schema)
-    match = _match(reference, reference.name, places, tables)
     side = side_name(reference.name)
-    base = None if side is None else _match(reference, side[0], places, tables)
-    if match is not None and base is not None:
-        raise _of_both(match, base)
-    for table in (match, base):
-        if table is not None:
-            check_no_side(table, tables)
-            virtual = None if side is None or table is match else side[1]
-            return ResolvedTable(table, virtual, reference.at)  # type: ignore[arg-type]
+    for places in _places(reference, default_catalog, default_schema):
+        match = _match(reference, reference.name, places, tables)
+        base = None if side is None else _match(reference, side[0], places, tables)
+        if match is not None and base is not None:
+            raise _of_both(match, base)
+        for table in (match, base):
+            if table is not None:
+                check_no_side(table, tables)
+                virtual = None if side is None or table is match else side[1]
+                return ResolvedTable(table, virtual, reference.at)  # type: ignore[arg-type]
     if PATH.search(reference.name):
         name = reference.name if len(reference.name) <= 80 else f"{reference.name[:77]}..."
         raise UnsupportedStatement(
@@ -192,13 +193,15 @@ def _of_both(table: TableName, base: TableName) -> BadConfig:
 
 def _places(
     reference: TableReference, default_catalog: str, default_schema: str
-) -> tuple[tuple[str, str], ...]:
-    """Return the (catalog, schema) pairs a reference may mean."""
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the (catalog, schema) pairs a reference may mean: those of one entry before those of the next."""
     if reference.catalog is not None:
-        return ((reference.catalog, reference.schema or default_schema),)
+        schema = reference.schema or default_schema
+        whole = (reference.catalog, schema)
+        return ((whole,), ((default_catalog, f"{reference.catalog}.{schema}"),))
     if reference.schema is None:
-        return ((default_catalog, default_schema),)
-    return ((default_catalog, reference.schema), (reference.schema, default_schema))
+        return (((default_catalog, default_schema),),)
+    return (((default_catalog, reference.schema), (reference.schema, default_schema)),)
 
 
 def _match(

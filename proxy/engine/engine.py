@@ -31,10 +31,18 @@ from planner.lexer import tokens
 from planner.sqltext import literal
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
+from planner.statement.long_names import (
+    is_refused_name,
+    long_names,
+    stand_ins,
+    tables_among,
+    with_schemas,
+    with_stand_ins,
+)
 from proxy.deadline import Deadline
 from proxy.engine import macros, syntax_trees
 from proxy.engine.describe import describe, describe_bound
-from proxy.engine.errors import readable, translate
+from proxy.engine.errors import readable, translate, unsupported
 from proxy.engine.parameters import Parameter, execute
 from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
@@ -187,12 +195,21 @@ class Engine:
         """
         check_text(sql)
         document = syntax_trees.parse(self._ask, sql)
+        if is_refused_name(document):
+            document = self._with_long_names(sql)
         if document["error"]:
             if document["error_type"] == "not implemented":
                 raise UnsupportedStatement(_not_a_query(sql, document["error_message"]))
             raise BadStatement(readable(document["error_message"]))
         statement(document)
         return document
+
+    def _with_long_names(self, sql: str) -> Node:
+        """Parse a text that the parser refused for names of tables in nested namespaces."""
+        words = stand_ins(sql, long_names(sql))
+        document = syntax_trees.parse(self._ask, with_stand_ins(sql, words))
+        tables = () if document["error"] else tables_among(document, words)
+        return syntax_trees.parse(self._ask, with_schemas(sql, tables)) if tables else document
 
     def unparse(self, document: Node) -> str:
         """Return the SQL of a tree, which parses to the same tree again, or raise UnsupportedStatement."""
@@ -343,7 +360,7 @@ def _not_a_query(sql: str, message: str) -> str:
     Not by DuckDB's ``extract_statements``: it runs part of PRAGMA and IMPORT.
     """
     if "SELECT" not in message:
-        return readable(message)
+        return unsupported(message)
     word = next((token[0].upper() for token in tokens(sql) if token["word"]), "")
     if word in ("PIVOT", "FROM", "SELECT", "WITH"):
         return (

@@ -49,6 +49,28 @@ _DEEP = "Recursion level in ArrowSchema"
 #: DuckDB 1.5 counts aggregates that are alike once, from 20 values on.
 _PIVOT = "INTERNAL Error: Pivot aggregate mismatch"
 _CODEC = "Unsupported compression codec"
+#: What DuckDB says of a text in words of its own source (1.5.5), by the message's beginning, and what a caller can do.
+_SENTENCES: tuple[tuple[str, str], ...] = (
+    (
+        "NameListToString",
+        'a name of a table could not be read; write its namespace in double quotes, as in catalog."level.level".table.',
+    ),
+    (
+        "Qualified column name must have",
+        "a column of EXCLUDE, REPLACE and RENAME has a catalog, a schema and a table before it at most; write a namespace "
+        "of several levels as one name in double quotes.",
+    ),
+    ("TransformFuncCall", "a function's name has a catalog and a schema before it at most."),
+    ("ROWS FROM()", "ROWS FROM is not supported; name its functions in FROM."),
+    (
+        "Custom escape in SIMILAR TO",
+        "SIMILAR TO takes no ESCAPE; use regexp_full_match, whose escape is the backslash.",
+    ),
+    ("Unimplemented order by type", "ORDER BY takes no USING; write ASC or DESC."),
+)
+#: Words of DuckDB's source in what it has not implemented: names of functions, types and classes.
+_SOURCE = re.compile(r"(?i:unimplemented|not.implemented)|[a-z][A-Z]|::")
+_NAMES_IN_QUOTES = re.compile(r"\"[^\"]*\"|'[^']*'")
 #: A path or address: at least two levels, from the root or after a scheme.
 _PATH = re.compile(
     r"(?:(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}:/{0,2})?(?:/[^\s/'\":,;()]+){2,}/?",
@@ -102,12 +124,26 @@ def translate(error: BaseException) -> FederationError:
         )
     for prefix, kind in _KINDS:
         if text.startswith(prefix):
-            return kind(readable(text.removeprefix(prefix).lstrip(": ")))
+            reason = text.removeprefix(prefix).lstrip(": ")
+            return kind(
+                unsupported(reason) if kind is UnsupportedStatement else readable(reason)
+            )
     return InternalError("the engine failed; the server's log has the details.")
+
+
+def unsupported(text: str) -> str:
+    """Return ``readable``, or a sentence of ours where DuckDB names what its source has not implemented."""
+    sentence = readable(text)
+    if _SOURCE.search(_NAMES_IN_QUOTES.sub("", sentence)):
+        return "the engine has no way to run a part of this statement; write it another way."
+    return sentence
 
 
 def readable(text: str) -> str:
     """Return the first line of a message as a sentence, without paths."""
+    for beginning, sentence in _SENTENCES:
+        if text.startswith(beginning):
+            return sentence
     line = text[:_MAX_READ].strip().split("\n", 1)[0]
     line = _PATH.sub("<path>", line)[:_MAX_LENGTH].strip()
     # What DuckDB calls a relation that is a WITH clause inside.

@@ -256,22 +256,24 @@ class Service:
         self._suspects.check(request.client.session.user)
 
     def _place(self, session: Session, place: tuple[str, ...]) -> dict[str, str]:
-        """What USE sets: one name is a catalog, or else a schema of the present one."""
-        if len(place) == 2:
-            return {"catalog": place[0], "schema": place[1]}
-        for name in place:
-            if same_name(name, self._backend.browsing.catalogs(session)) is not None:
-                return {"catalog": name}
-            here = [
-                schema
-                for catalog, schema in self._backend.browsing.schemas(session)
-                if catalog == session.catalog
-            ]
-            schema = same_name(name, here)
-            if schema is None:
-                raise UnknownTable(f"There is no catalog and no schema {name[:80]!r} here.")
+        """What USE sets: a catalog and a schema of it, or else a schema of the present one."""
+        if not place:
+            return {}
+        if same_name(place[0], self._backend.browsing.catalogs(session)) is not None:
+            schemas = {"schema": ".".join(place[1:])} if len(place) > 1 else {}
+            return {"catalog": place[0], **schemas}
+        here = [
+            schema
+            for catalog, schema in self._backend.browsing.schemas(session)
+            if catalog == session.catalog
+        ]
+        name = ".".join(place)
+        schema = same_name(name, here)
+        if schema is not None:
             return {"schema": schema}
-        return {}
+        if len(place) > 1:
+            return {"catalog": place[0], "schema": ".".join(place[1:])}
+        raise UnknownTable(f"There is no catalog and no schema {name[:80]!r} here.")
 
     def _plan(self, request: Request, message: Any, max_endpoints: int = 1) -> Planned:
         name = messages.kind(message)

@@ -54,7 +54,7 @@ _ASKS_PLACES = re.compile(r"\s*+SELECT\s++(?P<items>\w[^;]*+);?+\s*+", re.IGNORE
 class Change:
     """A statement without an answer: what it sets, None for "back to the default".
 
-    ``place`` is what USE names: a catalog, a schema, or both.
+    ``place`` is what USE names: a catalog, a schema, or both; the levels of a schema are one name or several.
     """
 
     settings: Mapping[str, OptionValue | None]
@@ -83,11 +83,15 @@ def change_of(sql: str) -> Change | None:
     first = tokens[0].word
     if first == "USE":
         place = tuple(token.value for token in tokens[1::2])
-        dots = all(token.word == "." for token in tokens[2::2])
-        return Change({}, place) if dots and len(place) in (1, 2) else None
+        return Change({}, place) if _is_name(tokens[1:]) else None
     if first == "RESET" and len(tokens) == 2:
         return _set(tokens[1].value, None)
     return _assignment(tokens[1:]) if first == "SET" else None
+
+
+def _is_name(tokens: list[_Token]) -> bool:
+    """Whether these are names with dots between them."""
+    return len(tokens) % 2 == 1 and all(token.word == "." for token in tokens[1::2])
 
 
 def _assignment(tokens: list[_Token]) -> Change | None:
@@ -136,10 +140,11 @@ def as_query(sql: str, session: Session) -> str:
         )
     if words == "TABLES":
         return _tables_of(session.catalog, session.schema)
-    if words.startswith(("TABLES FROM ", "TABLES IN ")) and len(tokens) in (4, 6):
+    if words.startswith(("TABLES FROM ", "TABLES IN ")) and _is_name(tokens[3:]):
         names = [token.value for token in tokens[3::2]]
-        catalog = names[0] if len(names) == 2 else session.catalog
-        return _tables_of(catalog, names[-1])
+        if len(names) == 1:
+            return _tables_of(session.catalog, names[0])
+        return _tables_of(names[0], ".".join(names[1:]))
     if words == "TRANSACTION ISOLATION LEVEL":
         return "SELECT 'snapshot' AS transaction_isolation"
     if words == "ALL":

@@ -127,7 +127,7 @@ class ParsedStatement:
     def sides(self) -> frozenset[str]:
         """What is read of one side of a table, or of its past, as users name it."""
         return frozenset(
-            f"{reference.table}${reference.virtual}"
+            str(reference.table.side(reference.virtual or ""))
             if reference.at is None
             else f"{reference.table} {reference.at}"
             for reference in self.tables

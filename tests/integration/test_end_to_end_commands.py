@@ -75,6 +75,7 @@ def test_a_topic_becomes_a_table_that_is_served_and_tiered_until_its_server_is_k
         "  id  int64",
         "  name  string",
         "  seen  timestamp[us, tz=UTC]",
+        "long, since whole in all samples: id (5); for one that can have a fraction: --column id:double",
     ]
     again = cli_site.run("create", "lake.net.flows", "--topic", topic, "--infer")
     assert again == (

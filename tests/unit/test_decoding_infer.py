@@ -3,24 +3,60 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from connectors.json.decoder import JsonDecoder
-from connectors.json.infer import infer_columns
+from connectors.json.infer import Inferred, infer_columns
+from connectors.json.renames import read_renames
+from connectors.json.samples import read_samples
+from connectors.json.wishes import Refusal, Wishes
 from planner.binding import Binding
-from planner.errors import BadBinding
-from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, TableSchema
+from planner.epoch_units import numbered, units_by_id
+from planner.errors import BadConfig
+from planner.field_path import read_path, spell, split_name
+from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column
+from planner.typetext import parse_type
 from planner.watermark import Outcomes
 
 
-def samples(*records: Any) -> list[bytes]:
-    return [
-        record if isinstance(record, bytes) else json.dumps(record).encode()
-        for record in records
+def records(*values: Any) -> list[dict[str, Any]]:
+    return list(read_samples([("", raw(value)) for value in values]).records)
+
+
+def raw(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else json.dumps(value).encode()
+
+
+def inferred(*values: Any, **wishes: Any) -> Inferred:
+    """Infer columns, which every value decodes under if nothing is refused."""
+    result = infer_columns(records(*values), Wishes(**wishes))
+    if not result.refusals:
+        assert decodes(result.columns, values, "lenient" if wishes.get("lenient") else "strict")
+    return result
+
+
+def columns(*values: Any, **wishes: Any) -> dict[str, pa.DataType]:
+    result = inferred(*values, **wishes)
+    assert result.refusals == ()
+    return {column.name: column.type for column in result.columns}
+
+
+def decodes(columns: Sequence[Column], values: Sequence[Any], mode: str) -> bool:
+    entries = [
+        {"kafka_partition": 0, "kafka_offset": at, "kafka_value": raw(value)}
+        for at, value in enumerate(values)
     ]
+    schema = numbered(columns)
+    binding = Binding("t", json_mode=mode, epoch_units=units_by_id(columns, schema))  # type: ignore[arg-type]
+    decoded = JsonDecoder("t", schema, binding).decode(
+        pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)
+    )
+    return decoded.outcomes == Outcomes(rows=len(entries))
 
 
 @pytest.mark.parametrize(
@@ -53,108 +89,364 @@ def samples(*records: Any) -> list[bytes]:
     ids=str,
 )
 def test_a_column_takes_all_values_seen(values: list[Any], kind: pa.DataType) -> None:
-    entry = samples(*({"a": value} for value in values), {})
-    (column,) = infer_columns(entry)
+    (column,) = inferred(*({"a": value} for value in values), {}).columns
     assert (column.name, column.type, column.required) == ("a", kind, False)
-    assert decodes(entry)
-
-
-def decodes(entry: list[bytes]) -> bool:
-    """Whether every sample decodes under its own columns, which is what inference promises."""
-    records = [
-        {"kafka_partition": 0, "kafka_offset": at, "kafka_value": value}
-        for at, value in enumerate(entry)
-    ]
-    schema = TableSchema(0, infer_columns(entry))
-    decoded = JsonDecoder("t", schema, Binding("t")).decode(
-        pa.RecordBatch.from_pylist(records, RAW_SCHEMA)
-    )
-    return decoded.outcomes == Outcomes(rows=len(entry))
 
 
 def test_columns_come_in_the_order_keys_appear() -> None:
-    columns = infer_columns(samples({"b": 1, "a": 1}, {"c": 1, "a": 2}))
-    assert [(column.field_id, column.name) for column in columns] == [
-        (1, "b"),
-        (2, "a"),
-        (3, "c"),
-    ]
+    assert [*columns({"b": 1, "a": 1}, {"c": 1, "a": 2})] == ["b", "a", "c"]
 
 
-def test_fields_without_a_known_type_are_left_out() -> None:
+def test_a_field_without_a_type_is_named_with_its_reason() -> None:
     record = {"a": None, "b": [], "c": {}, "d": {"x": None, "y": 1}, "e": [[None]], "f": 1}
-    columns = infer_columns(samples(record))
-    assert [column.name for column in columns] == ["d", "f"]
-    assert columns[0].type == pa.struct([("y", pa.int64())])
-    assert decodes(samples(record))
-
-
-def test_unreadable_samples_are_left_out() -> None:
-    assert len(infer_columns(samples({"a": 1}, b"x", b"[]", b"\xff"))) == 1
+    result = inferred(record, {"b": None})
+    assert [(column.name, column.type) for column in result.columns] == [
+        ("d", pa.struct([("y", pa.int64())])),
+        ("f", pa.int64()),
+    ]
+    assert {spell(path): reason for path, reason in result.left_out} == {
+        "a": "always null",
+        "b": "always []",
+        "c": "always {}",
+        "d.x": "always null",
+        "e.element.element": "always null",
+        "e.element": "nothing in it has a type",
+        "e": "nothing in it has a type",
+    }
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("values", "reason"),
     [
-        (
-            [],
-            "No columns can be inferred: none of 0 samples is a JSON object; give the columns.",
-        ),
-        (
-            [b"x"],
-            "No columns can be inferred: none of 1 samples is a JSON object; give the columns.",
-        ),
-        (
-            [{"a": {"b": 1}}, {"a": {"b": "x"}}],
-            "Field a.b is number and string in different samples, and no type takes both; give the columns, "
-            "with lenient JSON or without this one.",
-        ),
-        (
-            [{"a": [1, {}]}],
-            "Field a[] is number and object in different samples, and no type takes both; give the columns, "
-            "with lenient JSON or without this one.",
-        ),
-        (
-            [{"a": 2**63}],
-            "Field a has whole numbers beyond 64 bits; give the columns, with decimal or double here.",
-        ),
-        (
-            [{"a": 2**63}, {"a": 0.5}],
-            "Field a has whole numbers beyond 64 bits; give the columns, with decimal or double here.",
-        ),
-        (
-            [b'{"a": 1e400}'],
-            "Field a has numbers beyond double; give the columns, with decimal or without this one.",
-        ),
-        (
-            [b'{"a": "\\ud800"}'],
-            "Field a has strings with half of a surrogate pair, which no column holds; give the columns "
-            "without it.",
-        ),
-        (
-            [{"s": {"Id": 1}}, {"s": {"id": 1}}],
-            "Fields Id and id in s differ in case only, which SQL does not tell apart; give the columns.",
-        ),
-        (
-            [{"kafka_offset": 1}],
-            "Field kafka_offset has the name of a log metadata column; give the columns, and leave it out or "
-            "read it under another name.",
-        ),
-    ],
-    ids=[
-        "no samples",
-        "none readable",
-        "conflict",
-        "conflict in a list",
-        "large",
-        "large and fraction",
-        "beyond double",
-        "surrogate",
-        "case",
-        "metadata",
+        ([{"a": None, "b": {}}], "no field has a type (a: always null; b: always {})"),
+        ([{}], "no field has a type"),
     ],
 )
-def test_what_no_column_takes_is_refused_by_name(value: list[Any], message: str) -> None:
-    with pytest.raises(BadBinding) as caught:
-        infer_columns(samples(*value))
-    assert str(caught.value) == message
+def test_a_table_without_a_column_is_refused(values: list[Any], reason: str) -> None:
+    assert inferred(*values).refusals == (Refusal(reason, ("--column NAME:TYPE",)),)
+    assert columns(*values, columns=((("x",), pa.string()),)) == {"x": pa.string()}
+
+
+def test_whole_numbers_are_counted() -> None:
+    result = inferred({"a": 1, "b": {"c": 2}, "d": 1.5}, {"a": 3})
+    assert result.whole == ((("a",), 2), (("b", "c"), 1))
+
+
+def refusals(*values: Any, **wishes: Any) -> dict[str, tuple[str, ...]]:
+    result = inferred(*values, **wishes)
+    return {refusal.reason: refusal.ways for refusal in result.refusals}
+
+
+WIDE = [{"k": {f"n{at}-{member}": at for member in range(3)}} for at in range(100)]
+REFUSED: dict[str, tuple[list[Any], str, tuple[str, ...]]] = {
+    "mixed": (
+        [{"a": {"b": 1}}, {"a": {"b": "x"}}, {"a": {"b": "y"}}],
+        "field a.b is a number once and a string 2 times, and no type takes both",
+        ("--leave-out a.b", "--json-mode lenient --column a.b:string"),
+    ),
+    "mixed elements": (
+        [{"a": [1, {}]}],
+        "field a.element is a number once and an object once, and no type takes both",
+        ("--leave-out a.element", "--json-mode lenient --column a.element:string"),
+    ),
+    "unsigned": (
+        [{"a": 2**64 - 1}, {"a": 1}],
+        "field a has whole numbers beyond 64 bits",
+        ("--column 'a:decimal(20,0)'", "--leave-out a"),
+    ),
+    "38 digits": (
+        [{"a": -(10**37)}],
+        "field a has whole numbers beyond 64 bits",
+        ("--column 'a:decimal(38,0)'", "--leave-out a"),
+    ),
+    "large and fraction": (
+        [{"a": 2**63}, {"a": 0.5}],
+        "field a has whole numbers beyond 64 bits beside numbers with a fraction",
+        ("--column a:double", "--leave-out a"),
+    ),
+    "beyond double": (
+        [b'{"a": 1e400}'],
+        "field a has numbers beyond every type",
+        ("--leave-out a", "--json-mode lenient --column a:string"),
+    ),
+    "39 digits": (
+        [{"a": 10**38}],
+        "field a has numbers beyond every type",
+        ("--leave-out a", "--json-mode lenient --column a:string"),
+    ),
+    "surrogate": (
+        [b'{"a": "\\ud800"}'],
+        "field a has strings with half of a surrogate pair, which lenient decoding reads as NULL",
+        ("--leave-out a", "--json-mode lenient --column a:string"),
+    ),
+    "case": (
+        [{"s": {"Id": 1}}, {"s": {"id": 1}}],
+        "fields s.Id and s.id differ in case only, which SQL does not tell apart",
+        ("--leave-out s.Id", "--leave-out s.id"),
+    ),
+    "case of columns": (
+        [{"Id": 1, "ID_2": 2}, {"id": "x"}],
+        "fields Id and id differ in case only, which SQL does not tell apart",
+        ("--leave-out Id", "--leave-out id", "--rename id=id_3"),
+    ),
+    "reserved": (
+        [{"_POS": 1}],
+        "field _POS has the name of a column that every table has or Iceberg computes",
+        ("--leave-out _POS", "--rename _POS=_POS_2"),
+    ),
+    "no name": (
+        [{"": 1}],
+        'field "" has no name',
+        ("--leave-out '\"\"'", "--rename '\"\"=unnamed_2'"),
+    ),
+    "no name inside": ([{"a": {"": 1}}], 'field a."" has no name', ("--leave-out 'a.\"\"'",)),
+    "any name": (
+        [{'a "b".c': {"d:e": 1}}, {'a "b".c': {"d:e": []}}],
+        'field "a ""b"".c"."d:e" is a number once and an array once, and no type takes both',
+        (
+            """--leave-out '"a ""b"".c"."d:e"'""",
+            """--json-mode lenient --column '"a ""b"".c"."d:e":string'""",
+        ),
+    ),
+    "names are data": (
+        WIDE,
+        "field k has 300 different members in 100 objects, so its names are data",
+        ("--column 'k:map<string, long>'", "--leave-out k"),
+    ),
+    "names are data, values differ": (
+        [*WIDE, {"k": {"x": "y"}}],
+        "field k has 301 different members in 101 objects, so its names are data",
+        ("--leave-out k", "--json-mode lenient --column k:string"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_column_takes_is_refused_with_what_to_type(case: str) -> None:
+    values, reason, ways = REFUSED[case]
+    good = [{"good": 1}]
+    wishes = {"reserved": frozenset(["_pos"])}
+    assert refusals(*good, *values, **wishes) == {reason: ways}
+    for way in ways:
+        assert refusals(*good, *values, **wishes, **wish(way)) == {}
+
+
+def wish(way: str) -> dict[str, Any]:
+    """Read options as the command does."""
+    words = iter(shlex.split(way))
+    wishes: dict[str, Any] = {}
+    for option in words:
+        text = next(words)
+        match option:
+            case "--json-mode":
+                wishes["lenient"] = text == "lenient"
+            case "--rename":
+                wishes["renames"] = {**wishes.get("renames", {}), **read_renames([text])}
+            case "--leave-out":
+                wishes["leave_out"] = (read_path(text),)
+            case "--column":
+                path, kind = split_name(text, ":")
+                wishes["columns"] = (*wishes.get("columns", ()), (path, parse_type(kind or "")))
+            case "--epoch":
+                path, unit = split_name(text, "=")
+                wishes["epochs"] = (*wishes.get("epochs", ()), (path, unit))
+    return wishes
+
+
+def test_all_refusals_come_at_once() -> None:
+    mixed = {"a": 1, "b": {"c": "x"}, "_pos": 1}, {"a": "x", "b": {"c": {}}}
+    assert [*refusals(*mixed, {"d": 2**63}, reserved=frozenset(["_pos"]))] == [
+        "field a is a number once and a string once, and no type takes both",
+        "field b.c is a string once and an object once, and no type takes both",
+        "field _pos has the name of a column that every table has or Iceberg computes",
+        "field d has whole numbers beyond 64 bits",
+    ]
+
+
+def test_lenient_reads_mixed_kinds_as_text() -> None:
+    mixed = {"a": {"b": 1}, "c": [1]}, {"a": {"b": {}}, "c": [{}]}
+    assert columns(*mixed, lenient=True) == {
+        "a": pa.struct([("b", pa.string())]),
+        "c": pa.list_(pa.field("element", pa.string())),
+    }
+
+
+def test_declared_columns_are_exceptions() -> None:
+    values = {"a": 1, "b.c": 2, "d": {"e": [{"f": "x"}]}}, {"a": 1.5}
+    wishes = wish("--column a:decimal(10,2) --column b.c:int --column d.e.element.f:binary")
+    assert refusals(*values, **wishes) == {
+        "--column d.e.element.f:binary: field d.e[].f: expected a string of hexadecimal pairs for binary, found a "
+        "string": (
+            "--leave-out d.e.element.f",
+            "--json-mode lenient --column d.e.element.f:binary",
+        )
+    }
+    assert columns(
+        *values, **wish("--column 'a:decimal(10,2)' --column b.c:int --column new:date")
+    ) == {
+        "a": pa.decimal128(10, 2),
+        "b.c": pa.int32(),
+        "d": columns(*values)["d"],
+        "new": pa.date32(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--leave-out z", "--leave-out z: no sample has such a field; take the option away."),
+        ("--leave-out a.bb", "--leave-out a.bb: no sample has such a field; did you mean a.b?"),
+        (
+            "--leave-out a --column a.b:string",
+            "field a.b lies in one that another option decides on",
+        ),
+        (
+            "--column z:timestamptz --epoch z=us --column 'z:decimal(38,2)'",
+            "column z is given twice",
+        ),
+        ("--column n:string --column n:long", "column n is given twice"),
+        (
+            "--column N:string",
+            "column N and field n differ in case only, which SQL does not tell apart",
+        ),
+        (
+            "--epoch z=ms",
+            "--epoch z=ms: there is no such column; the columns are a, n, t, s",
+        ),
+        (
+            "--epoch a.b=ms",
+            "--epoch a.b=ms: column a.b is boolean, and only date, timestamp and timestamptz can have a unit",
+        ),
+    ],
+)
+def test_an_option_that_nothing_fits_is_refused(options: str, reason: str) -> None:
+    values = {"a": {"b": True}, "n": 1, "t": 1.5, "s": "x"}
+    assert [*refusals(values, **wish(options))] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ([{"at": 1767225600000}], "--epoch at=ms"),
+        ([b'{"at": 1767225600.309996}'], "--epoch at=s"),
+        ([{"at": None}], "--epoch at=s"),
+        ([{"at": "2026-01-05T10:00:00Z"}, {"at": 1}], "--json-mode lenient --epoch at=s"),
+        ([{"at": 19000}], "--epoch at=s --column at:timestamp"),
+    ],
+)
+def test_numbers_in_a_unit_are_times(values: list[Any], options: str) -> None:
+    wishes = wish(options)
+    result = inferred(*values, **wishes)
+    assert result.refusals == ()
+    [column] = result.columns
+    assert column.epoch_unit == wishes["epochs"][0][1]
+    assert column.type in (TIMESTAMPTZ, pa.timestamp("us"))
+
+
+def test_numbers_inside_others_are_times_too() -> None:
+    values = {"p": {"ts_ms": 1767225600000, "n": 1}, "l": [{"t": 5}, {"t": None}]}
+    result = inferred(values, **wish("--epoch p.ts_ms=ms --epoch l.element.t=s"))
+    assert result.refusals == ()
+    assert {column.name: column.type for column in result.columns} == {
+        "p": pa.struct([("ts_ms", TIMESTAMPTZ), ("n", pa.int64())]),
+        "l": pa.list_(pa.field("element", pa.struct([("t", TIMESTAMPTZ)]))),
+    }
+    assert units_by_id(result.columns, numbered(result.columns)) == ((2, "ms"), (6, "s"))
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "reason", "ways"),
+    [
+        (
+            {"at": 1767225600000},
+            "--epoch at=s",
+            "--epoch at=s: field at: the time is outside the years 0001 to 9999 of timestamptz",
+            ("--epoch at=ms",),
+        ),
+        (
+            {"at": 1767225600000},
+            "--json-mode lenient --epoch at=s",
+            "--epoch at=s: field at: the time is outside the years 0001 to 9999 of timestamptz",
+            ("--epoch at=ms",),
+        ),
+        (
+            {"at": 1e40},
+            "--epoch at=s",
+            "--epoch at=s: field at: the number is beyond timestamptz",
+            (),
+        ),
+        (
+            b'{"at": 1767225600.3099961}',
+            "--epoch at=s",
+            "--epoch at=s: field at: the number of time units is not a whole number of microseconds",
+            ("--json-mode lenient --epoch at=s",),
+        ),
+        (
+            {"at": 1},
+            "--column at:long --epoch at=ms",
+            "--epoch at=ms: column at is long, and only date, timestamp and timestamptz can have a unit",
+            ("--column at:timestamptz",),
+        ),
+        (
+            {"at": "2026-01-05T10:00:00Z"},
+            "--epoch at=ms",
+            "--epoch at=ms: field at: expected a number of ms since 1970 for timestamptz, found a string",
+            ("--json-mode lenient --epoch at=ms",),
+        ),
+    ],
+)
+def test_a_unit_that_does_not_fit_is_refused(
+    value: Any, options: str, reason: str, ways: tuple[str, ...]
+) -> None:
+    assert refusals(value, **wish(options)) == {reason: ways}
+
+
+def test_nesting_has_a_limit() -> None:
+    value: Any = 1
+    for _ in range(34):
+        value = {"a": value}
+    assert refusals(value) == {
+        "field a is nested more than 32 levels deep": (
+            "--leave-out a",
+            "--json-mode lenient --column a:string",
+        )
+    }
+    assert columns(value["a"])["a"] is not None
+
+
+def test_a_renamed_column_reads_its_field() -> None:
+    values = {"Id": 1, "id": "a"}, {"Id": 2}
+    result = inferred(*values, renames={"Id": "id_2"})
+    assert [(column.name, column.type, column.keys) for column in result.columns] == [
+        ("id_2", pa.int64(), ("id_2", "Id")),
+        ("id", pa.string(), ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("renames", "reason"),
+    [
+        ({"Id": "x"}, "--rename Id=x: records have a field x, too; choose another name"),
+        (
+            {"ID": "y"},
+            "--rename ID=y: there is no column y, for want of an outermost field ID with a type",
+        ),
+        (
+            {"s.Id": "y"},
+            """--rename '"s.Id"=y': there is no column y, for want of an outermost field "s.Id" with a type""",
+        ),
+    ],
+)
+def test_a_rename_that_cannot_be_is_refused(renames: dict[str, str], reason: str) -> None:
+    assert refusals({"Id": 1, "x": 2, "s": {"Id": 3}}, renames=renames) == {reason: ()}
+
+
+def test_a_rename_names_a_field_and_a_column_once() -> None:
+    assert read_renames(["Id=id_2", '"a=b"="c d"', "x.y=z"]) == {
+        "Id": "id_2",
+        "a=b": "c d",
+        "x.y": "z",
+    }
+    for texts in (["a=b", "a=c"], ["a=b", "c=b"], ["a"], ["a="]):
+        with pytest.raises(BadConfig, match="--rename"):
+            read_renames(texts)

@@ -129,6 +129,58 @@ def test_policy_fail_names_the_first_bad_record_but_not_what_it_holds(exact_only
     }
 
 
+@pytest.mark.parametrize(
+    ("value", "message", "reason"),
+    [
+        (
+            b"\x00\x00\x00\x00\x2a\x02\xff",
+            "this looks like Avro (or Protobuf) behind a schema registry, schema id 42; bind the table to a topic of "
+            "JSON records; where it is a single one, run `",
+            "the value is not UTF-8 (byte 6)",
+        ),
+        (
+            b'\x00\x00\x01\x00\x00{"a": 1}',
+            "this looks like JSON behind a schema registry, schema id 65536; bind the table to a topic of JSON "
+            "records; where it is a single one, run `",
+            "the value is not JSON (character 0)",
+        ),
+        (
+            b"\x00\x00\x00\x00",
+            "the value is not JSON (character 0); correct its producer, then run `",
+            "the value is not JSON (character 0)",
+        ),
+        (
+            b'{"a": 1}\n{"a": 2}\n',
+            "the value is several JSON values, as in NDJSON, and a record is one; correct its producer, then run `",
+            "the value is not JSON (character 9)",
+        ),
+        (
+            b'\xef\xbb\xbf{"a": 1}',
+            "the value begins with a byte order mark, which is not JSON; correct its producer, then run `",
+            "the value is not JSON (character 0)",
+        ),
+        (
+            b'{"a": NaN}',
+            "the value has a bare NaN, which is not JSON; correct its producer, then run `",
+            "the value is not JSON",
+        ),
+    ],
+    ids=["Avro", "JSON", "too short", "NDJSON", "BOM", "NaN"],
+)
+def test_a_well_known_form_is_named_and_rows_keep_their_reason(
+    value: bytes, message: str, reason: str, exact_only: bool
+) -> None:
+    table = schema(column(pa.int32()))
+    with pytest.raises(UndecodableRecord) as caught:
+        JsonDecoder("t", table, binding("fail"), exact_only).decode(raw(value))
+    assert str(caught.value).startswith(
+        f"t: the record at partition 3, offset 100 does not decode: {message}"
+    )
+    # Rows of before are read beside those of today: for one record both have one text.
+    rows = JsonDecoder("t", table, binding("null"), exact_only).decode(raw(value)).rows
+    assert rows.column("kafka_error").to_pylist() == [reason]
+
+
 def test_policy_null_makes_a_row_of_a_bad_record(exact_only: bool) -> None:
     decoder = JsonDecoder("t", schema(column(pa.int32())), binding("null"), exact_only)
     decoded = decoder.decode(raw('{"a": 1}', b"\xff", None))
@@ -276,7 +328,8 @@ def test_any_key_can_be_a_column(name: str, exact_only: bool) -> None:
             schema(column(pa.string())),
             binding(epoch_units=((10, "ms"),)),
             "t: an epoch unit is declared for a, which is string; only date, timestamp and timestamptz can "
-            "have one.",
+            "have one: remove the property thermocline.epoch_unit.<field id>, or, while the table has no rows, make "
+            "it anew: `thermocline create t --replace --infer --epoch ...`.",
         ),
         (
             TableSchema(0, (Column(1, "kafka_key", pa.binary(), required=True),)),

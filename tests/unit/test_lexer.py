@@ -19,7 +19,10 @@ from planner.lexer import tokens
         ("a$b$;'", ["word", "mark", "open"]),
         ('"a', ["open"]),
         ("$a$ b", ["open"]),
-        ("é+-1", ["other", "number"]),
+        ("é+-1", ["word", "other", "number"]),
+        (r"e'it\'s' 'x\' E'\\'", ["escaped", "space", "text", "space", "escaped"]),
+        ("some'a'", ["word", "text"]),
+        ("(größe.😀\u00a0x", ["other", "word", "mark", "word", "space", "word"]),
     ],
 )
 def test_a_text_is_cut_into_tokens(text: str, kinds: list[str]) -> None:

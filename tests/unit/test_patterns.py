@@ -28,6 +28,7 @@ import connectors.json.strict
 import connectors.object_store_errors
 import planner.explaining
 import planner.lexer
+import planner.spelling
 import planner.statement.gate
 import planner.statement.printable
 import planner.statement.references
@@ -42,6 +43,7 @@ import proxy.flightsql.uploads
 from planner.errors import FederationError
 from planner.freshness import parse_freshness, parse_wait_for
 from planner.statement.gate import check_text
+from planner.statement.long_names import long_names
 from proxy.flightsql.metadata.like import MAX_CHARS, Like
 from proxy.flightsql.session_sql import as_query, change_of
 from proxy.session import Session
@@ -78,6 +80,9 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
     "proxy/engine/errors.py _DAMAGED": over(proxy.engine.errors, "_DAMAGED", "search"),
     "proxy/engine/errors.py _PATH": over(proxy.engine.errors, "_PATH", "sub"),
+    "proxy/engine/errors.py _SOURCE": over(proxy.engine.errors, "_SOURCE", "search"),
+    "proxy/engine/errors.py _NAMES_IN_QUOTES": over(proxy.engine.errors, "_NAMES_IN_QUOTES", "sub"),
+    "planner/spelling.py _BARE": over(planner.spelling, "_BARE", "fullmatch"),
     "proxy/engine/macros.py _AGES": over(proxy.engine.macros, "_AGES", "search"),
     "proxy/flightsql/session_sql.py _TRANSACTION": over(proxy.flightsql.session_sql, "_TRANSACTION", "fullmatch"),
     "proxy/flightsql/session_sql.py _ONE_PLACE": over(proxy.flightsql.session_sql, "_ONE_PLACE", "fullmatch"),
@@ -128,7 +133,10 @@ OF_OTHERS = {
     "connectors/spark/stream.py _SPAN": "the user's own process",
     "planner/spark_condition_text.py _TOKEN": "the user's own process",
     "planner/spark_names.py _TOKEN": "the user's own process",
+    "planner/spelling.py _QUOTED": "command lines and settings",
     "planner/typetext.py _TOKEN": "the command line of `create`",
+    "planner/typetext.py _BARE_NAME": "the command line of `create`",
+    "planner/typetext.py _SPACE": "the command line of `create`",
     "proxy/access/authentication/credentials.py _SHA256": "the operator's credentials file",
     "connectors/flight_server.py _SERVER_ERROR": "the user's own process",
     "connectors/flight_server.py _NOBODY": "the user's own process",
@@ -156,6 +164,7 @@ LOOPS: dict[str, tuple[Work, str]] = {
         lambda text: proxy.engine.errors.translate(ValueError(f"Invalid Input Error: {text}")), r"(/a)+",
     ),
     "what is no query": (lambda text: proxy.engine.engine._not_a_query(text, "SELECT"), r"(/\*a\*/)+"),
+    "long names of tables": (long_names, r"(a\.)+|(a\.\"b\" )+"),
     "a change of the session": (change_of, r"SET a = ('')+"),
     "a transaction": (change_of, r"BEGIN( ISOLATION LEVEL A)+"),
     "a question for the session": (lambda text: as_query(text, SESSION), "SELECT current_user(, current_user)+"),

@@ -64,6 +64,7 @@ def test_set_and_reset(sql: str, settings: dict[str, Any]) -> None:
     [
         ("USE lake", ("lake",)),
         ('USE "a.b"."C"', ("a.b", "C")),
+        ("USE lake.shop.Public", ("lake", "shop", "Public")),
         ("use lake.net;", ("lake", "net")),
     ],
 )
@@ -88,7 +89,8 @@ def test_use_names_a_place(sql: str, place: tuple[str, ...]) -> None:
         "SET profile = (SELECT 1)",
         "SET profile == bi",
         '"SET" profile = bi',
-        "USE a.b.c",
+        "USE a.b.",
+        "USE a = b",
         "USE a b",
         "USE",
         "SET profile = bi" + " " * 64_001,
@@ -114,6 +116,7 @@ def test_an_engine_s_setting_is_refused_by_name(sql: str) -> None:
         ("SHOW TABLES", "table_catalog = 'lake' AND table_schema = 'o''net'"),
         ("show tables from net;", "table_catalog = 'lake' AND table_schema = 'net'"),
         ('SHOW TABLES IN second."o\'x"', "table_catalog = 'second' AND table_schema = 'o''x'"),
+        ("SHOW TABLES IN a.b.c", "table_catalog = 'a' AND table_schema = 'b.c'"),
         ("SHOW DATABASES", "DISTINCT catalog_name AS database_name"),
         ("SHOW SCHEMAS", "schema_name FROM information_schema.schemata"),
         ("SHOW ALL TABLES", "FROM information_schema.tables ORDER BY 1, 2, 3"),
@@ -131,7 +134,7 @@ def test_show_is_a_query(sql: str, query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["SHOW", "SHOW flows", "SHOW TABLES FROM a.b.c", "SHOW profile x", "DESCRIBE flows"]
+    "sql", ["SHOW", "SHOW flows", "SHOW TABLES FROM a.", "SHOW profile x", "DESCRIBE flows"]
 )
 def test_other_shows_are_left_as_they_are(sql: str) -> None:
     assert as_query(sql, HERE) == sql

@@ -25,15 +25,18 @@ TABLES = {
     "lake.other.events": "SELECT i AS id, 'o' || i AS k FROM range(2, 5) t(i)",
     "east.lake.events": "SELECT 99 AS id, 98 AS east",
     "east.bench.events": "SELECT 97 AS id",
+    'lake."low.er".deep': "SELECT i AS id, {'a': i} AS st, {'er': i + 5} AS low FROM range(2) t(i)",
 }
 NAMES = {name: TableName.parse(name) for name in TABLES}
 
 
 def natively() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
-    for catalog, schema in dict.fromkeys(tuple(name.split(".")[:2]) for name in TABLES):
+    for catalog, schema in dict.fromkeys(
+        (name.catalog, name.schema) for name in NAMES.values()
+    ):
         connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {catalog}")
-        connection.execute(f"CREATE SCHEMA {catalog}.{schema}")
+        connection.execute(f'CREATE SCHEMA {catalog}."{schema}"')
     for name, content in TABLES.items():
         connection.execute(f"CREATE TABLE {name} AS {content}")
     connection.execute("USE lake.bench")
@@ -43,12 +46,15 @@ def natively() -> duckdb.DuckDBPyConnection:
 def over_relations() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     for name, content in TABLES.items():
-        connection.execute(f'CREATE TABLE "__tc:{name}" AS {content}')
+        connection.execute(f'CREATE TABLE "__tc:{NAMES[name]}" AS {content}')
     return connection
 
 
 NATIVE, RELATIONS = natively(), over_relations()
-COLUMNS = {name: tuple(answer(RELATIONS, f'SELECT * FROM "__tc:{name}"')[0]) for name in TABLES}
+COLUMNS = {
+    str(name): tuple(answer(RELATIONS, f'SELECT * FROM "__tc:{name}"')[0])
+    for name in NAMES.values()
+}
 
 
 def nested(name: str) -> frozenset[str]:
@@ -256,3 +262,30 @@ def test_columns_are_needed_where_a_name_may_have_a_path(sql: str, is_needed: bo
         for reference in references(document)
     }
     assert may_name_paths(document, paths) == is_needed
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        'lake."low.er".deep.id',
+        '"low.er".deep.id',
+        'lake."low.er".deep.st.a',
+        'lake."low.er".deep',
+        'lake."low.er".deep.low',
+        '"low.er".deep.low.er',
+    ],
+)
+def test_the_levels_of_a_schema_are_one_name_or_several(column: str) -> None:
+    """DuckDB's answer is that for one name."""
+    sql = 'SELECT {} FROM lake."low.er".deep, (SELECT 7 AS shop) x WHERE {} IS NOT NULL'
+    expected_answer = expected(sql.format(column, column))
+    levels = column.replace('"low.er"', "low.er")
+    assert reply(sql.format(column, column)) == expected_answer
+    assert reply(sql.format(levels, levels)) == expected_answer
+
+
+def test_a_column_comes_before_a_row_by_the_levels_of_its_schema() -> None:
+    """``low`` is a struct with a field ``er``."""
+    assert reply('SELECT low.er FROM lake."low.er".deep') == (["er"], [(5,), (6,)])
+    with pytest.raises(duckdb.BinderException, match="Cannot extract field 'deep'"):
+        reply('SELECT low.er.deep FROM lake."low.er".deep')

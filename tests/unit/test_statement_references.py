@@ -11,6 +11,7 @@ from planner.statement.references import (
     references,
     resolve,
 )
+from tests.harness.serving import engine
 from tests.harness.sql import parse
 
 
@@ -134,6 +135,9 @@ TABLES = {
     table("only", "net", "other"),
     table("both", "net", "x"),
     table("both", "x", "lake"),
+    table("deeper", "a.b.c"),
+    table("twice", "net", "x"),
+    table("twice", "x.net"),
     table("weird", "dots.inside"),
 }
 TABLES.remove(table("weird", "dots.inside"))
@@ -141,7 +145,7 @@ TABLES.add(TableName("lake", ("dots.inside",), "weird"))
 
 
 def resolved(sql_name: str) -> ResolvedTable:
-    (reference,) = references(parse(f"SELECT * FROM {sql_name}"))
+    (reference,) = references(engine().parse(f"SELECT * FROM {sql_name}"))
     return resolve(reference, "lake", "net", TABLES)
 
 
@@ -161,6 +165,15 @@ def resolved(sql_name: str) -> ResolvedTable:
         ("other.only", table("only", "net", "other")),
         ('"a.b".deep', table("deep", "a.b")),
         ('lake."A.B".deep', table("deep", "a.b")),
+        # A namespace's levels are one name or several.
+        ("lake.a.b.deep", table("deep", "a.b")),
+        ("Lake.A.B.c.Deeper", table("deeper", "a.b.c")),
+        ('lake.a."b.c".deeper', table("deeper", "a.b.c")),
+        ("lake.dots.inside.weird", TableName("lake", ("dots.inside",), "weird")),
+        # Without its catalog, where no other table has the name in full.
+        ("a.b.deep", table("deep", "a.b")),
+        ("a.b.c.deeper", table("deeper", "a.b.c")),
+        ("x.net.twice", table("twice", "net", "x")),
         ('"dots.inside".weird', TableName("lake", ("dots.inside",), "weird")),
     ],
 )
@@ -185,6 +198,10 @@ def test_a_table_that_is_named_as_a_side_of_another_is_named_and_not_read(name: 
         "drop it there."
     )
     assert resolved('"kept$tail"') == ResolvedTable(table("kept"), "tail")
+    assert resolved('a.b."deep$tail"') == ResolvedTable(table("deep", "a.b"), "tail")
+    assert resolved('lake.a.b.c."deeper$seam"') == ResolvedTable(
+        table("deeper", "a.b.c"), "seam"
+    )
 
 
 def test_a_table_of_one_place_is_not_read_for_a_side_of_one_in_another() -> None:

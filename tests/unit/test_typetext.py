@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import BadConfig
-from planner.typetext import parse_type
+from planner.typetext import parse_type, type_text
 
 GOOD = {
     "long": pa.int64(),
@@ -14,12 +14,30 @@ GOOD = {
         [pa.field("a", pa.int32()), pa.field("b", pa.list_(pa.date32()))]
     ),
     "uuid": pa.uuid(),
+    'struct<"$oid": string, user-agent:int,"a""b" : date, "x, y>": list<struct<@t:long>>>': pa.struct(
+        [
+            pa.field("$oid", pa.string()),
+            pa.field("user-agent", pa.int32()),
+            pa.field('a"b', pa.date32()),
+            pa.field("x, y>", pa.list_(pa.struct([pa.field("@t", pa.int64())]))),
+        ]
+    ),
 }
 
 
 @pytest.mark.parametrize("text", GOOD)
 def test_a_type_reads_as_iceberg_spells_it(text: str) -> None:
     assert parse_type(text).equals(GOOD[text])
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_type_is_written_as_it_is_read(text: str) -> None:
+    assert parse_type(type_text(GOOD[text])).equals(GOOD[text])
+
+
+def test_a_quote_that_is_not_closed_is_said() -> None:
+    with pytest.raises(BadConfig, match="the quote at character 7 is not closed"):
+        parse_type('struct<"a: int>')
 
 
 @pytest.mark.parametrize(
@@ -42,6 +60,8 @@ def test_a_type_reads_as_iceberg_spells_it(text: str) -> None:
         ("struct<a: int;", "',' or '>'"),
         ("struct<a: int)", "','"),
         ("list<" * 40 + "int", "fewer nested types"),
+        ("struct<: int>", "a field name"),
+        ("struct<a b: int>", "':'"),
     ],
 )
 def test_what_is_wrong_with_a_type_is_said(text: str, expected: str) -> None:

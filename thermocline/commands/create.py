@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import uuid
+from typing import get_args
 
 import click
+import pyarrow as pa
 
-from connectors.iceberg.create import create_table
-from connectors.json.infer import infer_columns
+from connectors.iceberg.create import RESERVED_NAMES, create_table
+from connectors.json.renames import read_renames, unfit_renames, with_fields
+from connectors.json.wishes import Refusal, Wishes, with_epochs
 from connectors.kafka.clusters import KafkaClusters
 from planner.binding import Binding
 from planner.cut import LogBounds
 from planner.errors import BadConfig
-from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_VALUE, TableName
-from planner.offsets import OffsetRange, OffsetVector
-from planner.ports import Log, TopicSource
-from planner.schema import METADATA_TYPES, Column
-from planner.topics import cluster_of, topic_address, topic_name
+from planner.field_path import FieldPath, read_path, spell, split_name
+from planner.names import KAFKA_HEADERS, KAFKA_KEY, METADATA_COLUMNS, TableName
+from planner.offsets import OffsetVector
+from planner.schema import METADATA_TYPES, Column, EpochUnit
+from planner.spelling import spelled
+from planner.topics import cluster_of, topic_name
 from planner.typetext import parse_type
 from planner.watermark import Watermark
 from thermocline.config.settings import load
-
-#: Newest records of each partition that ``--infer`` looks at.
-SAMPLES_PER_PARTITION = 500
-SAMPLE_TIMEOUT_S = 30.0
+from thermocline.inferring import inferred_columns, newest_records, refused, report
 
 
 @click.command(
@@ -44,15 +44,28 @@ SAMPLE_TIMEOUT_S = 30.0
     "columns",
     multiple=True,
     metavar="NAME:TYPE",
-    help="A column, in Iceberg's spelling of types.",
+    help="A column, in Iceberg's spelling of types; with --infer, an exception.",
 )
 @click.option("--infer", is_flag=True, help="Take the columns from the topic's newest records.")
+@click.option(
+    "--leave-out",
+    multiple=True,
+    metavar="NAME",
+    help="With --infer: a field that becomes no column; a.b inside others.",
+)
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="The column of an outermost field that has another name; other options say the column.",
+)
 @click.option(
     "--epoch",
     "epochs",
     multiple=True,
     metavar="NAME=s|ms|us|ns",
-    help="Numbers of this column are times.",
+    help="Numbers of this column are times; a.b inside others.",
 )
 @click.option(
     "--partition-by",
@@ -71,6 +84,12 @@ SAMPLE_TIMEOUT_S = 30.0
     "--with-headers", is_flag=True, help="Keep the record's headers as column kafka_headers."
 )
 @click.option("--comment", help="Description of the table.")
+@click.option(
+    "--replace",
+    "replaces",
+    is_flag=True,
+    help="Drop the table first, where it is over the same topic and has no rows yet.",
+)
 @click.pass_obj
 def command(
     config: str | None,
@@ -79,6 +98,8 @@ def command(
     kafka: str,
     columns: tuple[str, ...],
     infer: bool,
+    leave_out: tuple[str, ...],
+    renames: tuple[str, ...],
     epochs: tuple[str, ...],
     partition_by: tuple[str, ...],
     sort_by: tuple[str, ...],
@@ -87,6 +108,7 @@ def command(
     with_key: bool,
     with_headers: bool,
     comment: str | None,
+    replaces: bool,
 ) -> None:
     """Create an Iceberg table bound to a Kafka topic.
 
@@ -94,21 +116,40 @@ def command(
     """
     settings = load(config).require_catalogs()
     name = TableName.parse(table)
-    if infer == bool(columns):
-        raise BadConfig("give either --column or --infer, and not both.")
-    parsed = tuple(_column(i, text) for i, text in enumerate(columns))
+    if not (infer or columns):
+        raise BadConfig("give --infer, or each column with --column.")
+    if leave_out and not infer:
+        raise BadConfig("--leave-out goes with --infer: other columns are those of --column.")
     if cluster_of(topic):
         raise BadConfig(
             f"--topic {topic!r} is not a name a Kafka topic can have; a cluster is named with --kafka {cluster_of(topic)}."
         )
-    address = topic_address(kafka, topic)
-    with KafkaClusters(settings.require_clusters()) as log:
-        bounds = log.measure([address])[address]
-        if infer:
-            parsed = _infer(log, bounds)
-    payload = _with_epochs(parsed, epochs)
-    extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
     binding = Binding(topic=topic, on_error=on_error, json_mode=json_mode, kafka=kafka)  # type: ignore[arg-type]
+    wishes = Wishes(
+        columns=tuple(map(_column, columns)),
+        leave_out=tuple(map(read_path, leave_out)),
+        epochs=tuple(map(_epoch, epochs)),
+        renames=read_renames(renames),
+        lenient=json_mode == "lenient",
+        reserved=RESERVED_NAMES.union(METADATA_COLUMNS),
+    )
+    lines: list[str] = []
+    with KafkaClusters(settings.require_clusters()) as log:
+        bounds = log.measure([binding.address])[binding.address]
+        if infer:
+            newest = newest_records(log, bounds)
+            inferred = inferred_columns(newest, wishes, binding)
+            payload = inferred.columns
+            lines = report(newest, inferred, settings.clusters, binding.address)
+        else:
+            declared = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
+            payload, refusals = with_epochs(declared, wishes.epochs)
+            payload = with_fields(payload, wishes.renames)
+            unfit = unfit_renames(wishes.renames, payload, ())
+            refusals += tuple(Refusal(reason, ()) for reason in unfit)
+            if refusals:
+                raise refused(refusals, f"topic {binding.address}")
+    extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
     first = create_table(
         settings.catalogs,
         name,
@@ -118,11 +159,15 @@ def command(
         partition_by=partition_by,
         sort_by=sort_by,
         comment=comment,
+        replaces=replaces,
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
-    click.echo(f"created {name} over topic {address}; it starts at offsets {starts}")
+    click.echo(f"created {name} over topic {binding.address}; it starts at offsets {starts}")
     for column in payload:
-        click.echo(f"  {column.name}  {column.type}")
+        source = f"  from field {spelled(column.keys[-1])}" if column.keys else ""
+        click.echo(f"  {column.name}  {column.type}{source}")
+    for line in lines:
+        click.echo(line)
 
 
 def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
@@ -138,46 +183,17 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
     )
 
 
-def _infer(log: Log, bounds: LogBounds) -> tuple[Column, ...]:
-    ranges = [
-        OffsetRange(
-            part.partition,
-            max(part.log_start, part.log_end - SAMPLES_PER_PARTITION),
-            part.log_end,
-        )
-        for part in bounds.partitions
-    ]
-    batches = log.fetch(TopicSource(bounds.topic), ranges, timeout_s=SAMPLE_TIMEOUT_S)
-    samples = list(
-        itertools.chain.from_iterable(
-            batch[KAFKA_VALUE].drop_null().to_pylist() for batch in batches
-        )
-    )
-    if not samples:
-        raise BadConfig(
-            f"topic {bounds.topic} holds no record to infer columns from; give them with --column.",
-            topic=bounds.topic,
-        )
-    return infer_columns(samples)
-
-
-def _column(index: int, text: str) -> Column:
-    name, colon, kind = text.partition(":")
-    if not (name and colon and kind):
+def _column(text: str) -> tuple[FieldPath, pa.DataType]:
+    path, kind = split_name(text, ":")
+    if not (all(path) and kind):
         raise BadConfig(f"--column {text!r} is not NAME:TYPE.", column=text)
-    return Column(index + 1, name, parse_type(kind))
+    return path, parse_type(kind)
 
 
-def _with_epochs(columns: tuple[Column, ...], epochs: tuple[str, ...]) -> tuple[Column, ...]:
-    units = dict(text.partition("=")[::2] for text in epochs)
-    names = {column.name for column in columns}
-    for name, unit in units.items():
-        if name not in names or unit not in ("s", "ms", "us", "ns"):
-            raise BadConfig(
-                f"--epoch {name}={unit}: it must be a column and one of s, ms, us, ns.",
-                column=name,
-            )
-    return tuple(
-        Column(column.field_id, column.name, column.type, epoch_unit=units.get(column.name))  # type: ignore[arg-type]
-        for column in columns
-    )
+def _epoch(text: str) -> tuple[FieldPath, EpochUnit]:
+    path, unit = split_name(text, "=")
+    if not all(path) or unit not in get_args(EpochUnit):
+        raise BadConfig(
+            f"--epoch {text}: write NAME=UNIT; units are s, ms, us, ns.", column=spell(path)
+        )
+    return path, unit  # type: ignore[return-value]

@@ -129,7 +129,7 @@ def _with_tail(status: TableStatus, client: Client) -> TableStatus:
     from thermocline.table_status import TailReading
 
     name = TableName.parse(status.table)
-    relation = ".".join(map(identifier, (name.catalog, name.schema, f"{name.name}$seam")))
+    relation = ".".join(map(identifier, (name.catalog, name.schema, name.side("seam").name)))
     try:
         [row] = client.rows(f"{_READ} FROM {relation}")
     except NoServer:

@@ -1,0 +1,90 @@
+"""Columns called otherwise than the fields of a record that they are read from, such as ``id_2`` of ``Id`` beside ``id``.
+
+A column's name mapping has both names, as after a rename (docs/json-types.md, "The record").
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from planner.errors import BadConfig
+from planner.field_path import read_path, split_name
+from planner.schema import Column
+from planner.spelling import spelled
+
+#: Names of columns, by the outermost fields that they are read from.
+Renames = Mapping[str, str]
+
+
+def read_renames(options: Sequence[str]) -> dict[str, str]:
+    """Read FIELD=COLUMN. A dot in a field's name is part of it: fields inside others keep their names.
+
+    Raises:
+        BadConfig: a text is not of that form, or names a field or a column again.
+    """
+    renames: dict[str, str] = {}
+    for text in options:
+        field, name = split_name(text, "=")
+        column = ".".join(read_path(name or ""))
+        if not column:
+            raise BadConfig(f"--rename {text!r} is not FIELD=COLUMN.", column=text)
+        if ".".join(field) in renames or column in renames.values():
+            raise BadConfig(
+                f"--rename {text}: its field or column is given twice.", column=text
+            )
+        renames[".".join(field)] = column
+    return renames
+
+
+def rename_option(field: str, column: str) -> str:
+    return f"--rename {shlex.quote(f'{spelled(field)}={spelled(column)}')}"
+
+
+def other_name(field: str, names: Iterable[str]) -> str:
+    """Return a name for the column of ``field`` that is none of ``names`` in any case."""
+    used = {name.casefold() for name in names}
+    candidates = (f"{field or 'unnamed'}_{number}" for number in itertools.count(2))
+    return next(name for name in candidates if name.casefold() not in used)
+
+
+def renamed(record: Mapping[str, Any], renames: Renames) -> dict[str, Any]:
+    """Return a record as if its fields were called like their columns."""
+    return {renames.get(name, name): value for name, value in record.items()}
+
+
+def with_fields(columns: Sequence[Column], renames: Renames) -> tuple[Column, ...]:
+    """Have renamed columns read their fields, after a field of the column's own name."""
+    fields = {column: field for field, column in renames.items()}
+    return tuple(
+        replace(column, keys=(column.name, fields[column.name]))
+        if column.name in fields
+        else column
+        for column in columns
+    )
+
+
+def unfit_renames(
+    renames: Renames, columns: Collection[Column], fields: Collection[str]
+) -> list[str]:
+    """Say of each rename that cannot be why; ``fields`` are all that records have."""
+    names = {column.name for column in columns}
+    reasons = []
+    for field, column in renames.items():
+        option = rename_option(field, column)
+        if column in fields:
+            reasons.append(
+                f"{option}: records have a field {spelled(column)}, too; choose another name"
+            )
+        elif field in names:
+            reasons.append(
+                f"{option}: another column is called {spelled(field)}, and reads that field"
+            )
+        elif column not in names:
+            reasons.append(
+                f"{option}: there is no column {spelled(column)}, for want of an outermost field {spelled(field)} with a type"
+            )
+    return reasons

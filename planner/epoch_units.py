@@ -1,0 +1,128 @@
+"""Units of times that records have as numbers, for columns that have no field ids yet: top-level and nested ones.
+
+Until a table gives its fields ids, a nested field carries its unit in its Arrow metadata, as a column does in
+``Column.epoch_unit``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from planner.field_path import FieldPath, resolve
+from planner.schema import FIELD_ID, Column, EpochUnit, TableSchema, field_id
+
+_EPOCH_UNIT = b"epoch_unit"
+#: A field, and its index at each level from the columns inwards.
+_Inward = tuple[pa.Field, tuple[int, ...]]
+
+
+def type_at(columns: Sequence[Column], path: FieldPath) -> pa.DataType | None:
+    """Return the type of the field at ``path``, None where there is no such field."""
+    located = _locate(columns, path)
+    return None if located is None else located[0].type
+
+
+def with_epoch_unit(
+    columns: Sequence[Column], path: FieldPath, unit: EpochUnit
+) -> tuple[Column, ...]:
+    """Declare the unit of the field at ``path``, which exists and holds times."""
+    located = _locate(columns, path)
+    if located is None:
+        raise ValueError(f"there is no field {path}")
+    at, *inward = located[1]
+    column = columns[at]
+    if inward:
+        column = replace(column, type=_with_unit(column.type, inward, unit))
+    else:
+        column = replace(column, epoch_unit=unit)
+    return (*columns[:at], column, *columns[at + 1 :])
+
+
+def units_by_id(
+    columns: Sequence[Column], schema: TableSchema
+) -> tuple[tuple[int, EpochUnit], ...]:
+    """Return the declared units by the ids that ``schema`` gives to the same fields, sorted."""
+    ids = {column.name: column for column in schema.columns}
+    units: dict[int, EpochUnit] = {}
+    for column in columns:
+        same = ids[column.name]
+        if column.epoch_unit is not None:
+            units[same.field_id] = column.epoch_unit
+        units |= _nested_units(column.type, same.type)
+    return tuple(sorted(units.items()))
+
+
+def numbered(columns: Sequence[Column]) -> TableSchema:
+    """Give each field an id, as a table will with others."""
+    ids = itertools.count(1)
+    return TableSchema(
+        0,
+        tuple(
+            replace(column, field_id=next(ids), type=_numbered(column.type, ids))
+            for column in columns
+        ),
+    )
+
+
+def nested_fields(kind: pa.DataType) -> list[pa.Field]:
+    """Members of a struct, element of a list, key and value of a map; nothing for other types."""
+    if pa.types.is_struct(kind):
+        return list(kind)
+    if pa.types.is_list(kind):
+        return [kind.value_field.with_name("element")]
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    return []
+
+
+def _locate(columns: Sequence[Column], path: FieldPath) -> _Inward | None:
+    around = pa.struct([pa.field(column.name, column.type) for column in columns])
+    start: _Inward = (pa.field("", around), ())
+    return resolve(path, start, _inside)
+
+
+def _inside(outer: _Inward, name: str) -> _Inward | None:
+    for at, field in enumerate(nested_fields(outer[0].type)):
+        if field.name == name:
+            return field, (*outer[1], at)
+    return None
+
+
+def _with_unit(kind: pa.DataType, inward: Sequence[int], unit: EpochUnit) -> pa.DataType:
+    fields = nested_fields(kind)
+    at, *rest = inward
+    if rest:
+        fields[at] = fields[at].with_type(_with_unit(fields[at].type, rest, unit))
+    else:
+        fields[at] = fields[at].with_metadata({_EPOCH_UNIT: unit})
+    return _rebuilt(kind, fields)
+
+
+def _numbered(kind: pa.DataType, ids: Iterator[int]) -> pa.DataType:
+    fields = [
+        field.with_metadata({FIELD_ID: str(next(ids))}).with_type(_numbered(field.type, ids))
+        for field in nested_fields(kind)
+    ]
+    return _rebuilt(kind, fields)
+
+
+def _rebuilt(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_list(kind):
+        return pa.list_(fields[0])
+    return pa.map_(*fields) if pa.types.is_map(kind) else kind
+
+
+def _nested_units(declared: pa.DataType, same: pa.DataType) -> dict[int, EpochUnit]:
+    units: dict[int, EpochUnit] = {}
+    for field, twin in zip(nested_fields(declared), nested_fields(same), strict=True):
+        unit = (field.metadata or {}).get(_EPOCH_UNIT)
+        if unit is not None:
+            units[field_id(twin)] = unit.decode()
+        units |= _nested_units(field.type, twin.type)
+    return units

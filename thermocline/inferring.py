@@ -1,0 +1,165 @@
+"""Columns of a new table from the newest records of its topic, and what is said of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from connectors.json.infer import Inferred, infer_columns
+from connectors.json.samples import Samples, change_events, placeholders, read_samples
+from connectors.json.wishes import Refusal, Wishes, column_option
+from connectors.kafka.retention import RetentionReader
+from planner.binding import Binding
+from planner.cut import LogBounds
+from planner.errors import BadBinding, BadConfig
+from planner.field_path import spell
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, KAFKA_VALUE
+from planner.offsets import OffsetRange
+from planner.ports import Log, TopicSource
+from thermocline.output.units import span_text
+
+#: Newest records of each partition that are looked at.
+SAMPLES_PER_PARTITION = 500
+SAMPLE_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest records of a topic, and when the last of them was written, in seconds since 1970.
+
+    ``written_s`` is None where no record has a time.
+    """
+
+    samples: Samples
+    written_s: float | None
+
+
+def newest_records(log: Log, bounds: LogBounds) -> Newest:
+    """Read samples.
+
+    Raises:
+        BadConfig: the topic has no record with a value.
+    """
+    ranges = [
+        OffsetRange(
+            part.partition,
+            max(part.log_start, part.log_end - SAMPLES_PER_PARTITION),
+            part.log_end,
+        )
+        for part in bounds.partitions
+    ]
+    values: list[tuple[str, bytes]] = []
+    times: list[float] = []
+    for batch in log.fetch(TopicSource(bounds.topic), ranges, timeout_s=SAMPLE_TIMEOUT_S):
+        columns = (
+            batch[name].to_pylist() for name in (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_VALUE)
+        )
+        values += [
+            (f"partition {partition}, offset {offset}", value)
+            for partition, offset, value in zip(*columns, strict=True)
+            if value is not None
+        ]
+        newest = pc.max(batch[KAFKA_TIMESTAMP]).as_py()
+        if newest is not None:
+            times.append(newest.timestamp())
+    if not values:
+        raise BadConfig(
+            f"topic {bounds.topic} holds no record to infer columns from{_why_none(bounds)}; give them with --column.",
+            topic=bounds.topic,
+        )
+    return Newest(read_samples(values), max(times, default=None))
+
+
+def _why_none(bounds: LogBounds) -> str:
+    if all(part.log_end == 0 for part in bounds.partitions):
+        return ""
+    if all(part.log_start == part.log_end for part in bounds.partitions):
+        return ": what it had is removed, by its retention or on request"
+    return ": the newest are tombstones or parts of transactions"
+
+
+def inferred_columns(newest: Newest, wishes: Wishes, binding: Binding) -> Inferred:
+    """Infer the columns of a table.
+
+    Raises:
+        BadBinding: with every field that becomes no column, and what to type for each.
+    """
+    samples = newest.samples
+    refusals = [
+        Refusal(
+            f"{_samples_of(group.count, samples.total)} do not decode, the first at {group.first}: {group.reason}",
+            () if not samples.records else ("--on-error skip", "--on-error null"),
+        )
+        for group in samples.unreadable
+        if not samples.records or binding.on_error == "fail"
+    ]
+    inferred = infer_columns(samples.records, wishes)
+    if samples.records:
+        refusals += inferred.refusals
+    if refusals:
+        raise refused(refusals, f"topic {binding.address}")
+    return inferred
+
+
+def refused(refusals: Sequence[Refusal], where: str) -> BadBinding:
+    """Return the error of a table that is not made: one line for each refusal."""
+    lines = [
+        f"\n  {refusal.reason}" + (f": {' or '.join(refusal.ways)}" if refusal.ways else "")
+        for refusal in refusals
+    ]
+    return BadBinding(
+        f"no table was made over {where}:{''.join(lines)}", refusals=len(refusals)
+    )
+
+
+def report(
+    newest: Newest, inferred: Inferred, clusters: Mapping[str, Mapping[str, str]], address: str
+) -> list[str]:
+    """Say what a person should know of inferred columns, a line each."""
+    samples = newest.samples
+    lines = []
+    if inferred.left_out:
+        fields = ", ".join(f"{spell(path)} ({reason})" for path, reason in inferred.left_out)
+        lines.append(f"no columns, for want of a type: {fields}")
+    lines += [
+        f"{_samples_of(group.count, samples.total)} do not decode, the first at {group.first}: {group.reason}"
+        for group in samples.unreadable
+    ]
+    if inferred.whole:
+        fields = ", ".join(f"{spell(path)} ({count})" for path, count in inferred.whole)
+        option = column_option(inferred.whole[0][0], "double")
+        lines.append(
+            f"long, since whole in all samples: {fields}; for one that can have a fraction: {option}"
+        )
+    events = change_events(samples.records)
+    if events is not None:
+        lines.append(events)
+    missing = placeholders(samples.records)
+    if missing:
+        fields = ", ".join(map(spell, missing))
+        lines.append(
+            f"{fields}: Debezium's __debezium_unavailable_value stands for a value that did not change, as a text"
+        )
+    if newest.written_s is not None:
+        lines += _age(newest.written_s, clusters, address)
+    return lines
+
+
+def _samples_of(count: int, total: int) -> str:
+    return f"{count:,} of {total:,} samples"
+
+
+def _age(
+    written_s: float, clusters: Mapping[str, Mapping[str, str]], address: str
+) -> list[str]:
+    retention = RetentionReader(clusters)([address]).get(address)
+    age_s = time.time() - written_s
+    if retention is None or retention.seconds is None or age_s <= retention.seconds:
+        return []
+    return [
+        f"the newest record is {span_text(age_s)} old, and the topic keeps records for "
+        f"{span_text(retention.seconds)}: Kafka may remove all of them at any time; tier now"
+    ]
