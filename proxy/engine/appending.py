@@ -119,5 +119,5 @@ class Appenders:
 
 
 def _nothing(schema: pa.Schema) -> pa.Table:
-    """No rows; ``empty_table`` makes none of a uuid inside a struct, list or map (pyarrow 25.0)."""
+    """No rows; ``empty_table`` makes none of a uuid inside a struct, list or map (pyarrow 26.0.1)."""
     return pa.Table.from_batches([], schema)

@@ -171,7 +171,7 @@ BORDERS: tuple[Borders, ...] = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class Comparison:
     """A condition on column ``name``: ``operator`` with one value, or with two for IN."""
 
     borders: Borders
@@ -241,10 +241,10 @@ class Asked:
 
 def conditions(
     borders: Borders, name: str = "v", operators: Sequence[Operator] = OPERATORS
-) -> list[Asked]:
+) -> list[Comparison]:
     """Every value with every operator; IN has the next value, too."""
     return [
-        Asked(borders, name, operator, pair if operator == "IN" else pair[:1])
+        Comparison(borders, name, operator, pair if operator == "IN" else pair[:1])
         for operator in operators
         for pair in zip(borders.values, borders.values[1:] + borders.values[:1], strict=True)
     ]
@@ -306,59 +306,61 @@ class Loss:
     engines: tuple[str, ...]
     types: tuple[str, ...]
     by: tuple[str, ...] | None
-    of: Callable[[Asked], bool]
+    of: Callable[[Comparison], bool]
 
-    def concerns(self, engine: str, asked: Asked, by: str) -> bool:
+    def concerns(self, engine: str, comparison: Comparison, by: str) -> bool:
         return (
             engine in self.engines
-            and asked.borders.name in self.types
+            and comparison.borders.name in self.types
             and (self.by is None or by in self.by)
-            and self.of(asked)
+            and self.of(comparison)
         )
 
 
-def _any(_: Asked) -> bool:
+def _any(_: Comparison) -> bool:
     return True
 
 
-def _of_nan(asked: Asked) -> bool:
-    return asked.matches(math.nan)
+def _of_nan(comparison: Comparison) -> bool:
+    return comparison.matches(math.nan)
 
 
-def _of_zero(asked: Asked) -> bool:
-    return asked.operator in ("=", "IN") and 0.0 in asked.values
+def _of_zero(comparison: Comparison) -> bool:
+    return comparison.operator in ("=", "IN") and 0.0 in comparison.values
 
 
-def _of_python(asked: Asked) -> bool:
-    return _of_nan(asked) or not all(map(math.isfinite, asked.values))
+def _of_python(comparison: Comparison) -> bool:
+    return _of_nan(comparison) or not all(map(math.isfinite, comparison.values))
 
 
-def _beyond_float(asked: Asked) -> bool:
-    return any(0 < abs(value) < 1e-40 or 1e40 < abs(value) < math.inf for value in asked.values)
+def _beyond_float(comparison: Comparison) -> bool:
+    return any(
+        0 < abs(value) < 1e-40 or 1e40 < abs(value) < math.inf for value in comparison.values
+    )
 
 
-def _of_least(asked: Asked) -> bool:
-    return any(map(asked.matches, asked.borders.values[:2]))
+def _of_least(comparison: Comparison) -> bool:
+    return any(map(comparison.matches, comparison.borders.values[:2]))
 
 
-def _before_1970(asked: Asked) -> bool:
-    return any(map(asked.matches, asked.borders.values[1:3]))
+def _before_1970(comparison: Comparison) -> bool:
+    return any(map(comparison.matches, comparison.borders.values[1:3]))
 
 
-def _of_year_1(asked: Asked) -> bool:
-    return asked.operator != "IN" and asked.values[0].year == 1
+def _of_year_1(comparison: Comparison) -> bool:
+    return comparison.operator != "IN" and comparison.values[0].year == 1
 
 
-def _of_accent(asked: Asked) -> bool:
-    return asked.matches("e\u0301")
+def _of_accent(comparison: Comparison) -> bool:
+    return comparison.matches("e\u0301")
 
 
-def _in_order(asked: Asked) -> bool:
-    return asked.operator in ("<", ">=")
+def _in_order(comparison: Comparison) -> bool:
+    return comparison.operator in ("<", ">=")
 
 
-def _by_value(asked: Asked) -> bool:
-    return not _in_order(asked)
+def _by_value(comparison: Comparison) -> bool:
+    return not _in_order(comparison)
 
 
 _FLOATS, _WHOLE, _INSTANTS = ("float", "double"), ("int", "long"), ("timestamp", "timestamptz")

@@ -21,8 +21,8 @@ from tests.harness.type_borders import (
     BORDERS,
     ENGINES,
     LOSSES,
-    Asked,
     Borders,
+    Comparison,
     conditions,
     record,
 )
@@ -77,56 +77,56 @@ class Filled:
                 self._live.tier(self.name)
                 self._live.refresh(self.name)
 
-    def expected(self, asked: Asked) -> list[int]:
-        return sorted(at for at, row in self.rows.items() if asked.matches(asked.of(row)))
+    def expected(self, one: Comparison) -> list[int]:
+        return sorted(at for at, row in self.rows.items() if one.matches(one.of(row)))
 
 
 def _answers(
-    live: LiveServer, table: TableName, asked: Sequence[Asked]
+    live: LiveServer, table: TableName, comparisons: Sequence[Comparison]
 ) -> dict[str, list[Answer]]:
     """Ask every engine, and Flight SQL, at one cut."""
     cut = live.cut(table)
     warehouse, at = f"lake@{cut}", f"{table} AT (VERSION => '{cut}')"
-    answers: dict[str, list[Answer]] = {"Spark": _of_spark(live, table, warehouse, asked)}
+    answers: dict[str, list[Answer]] = {"Spark": _of_spark(live, table, warehouse, comparisons)}
     with live.through_duckdb(table, warehouse) as duck:
         answers["DuckDB"] = [
-            _found(lambda a: [at for (at,) in duck(_select("{t}", a.of_duckdb()))], a)
-            for a in asked
+            _answer(lambda a: [at for (at,) in duck(_select("{t}", a.of_duckdb()))], a)
+            for a in comparisons
         ]
     with contextlib.closing(live.pyiceberg(warehouse)) as catalog:
         loaded = catalog.load_table((*table.namespace, table.name))
     frame, places = pl.scan_iceberg(loaded), ("kafka_partition", "kafka_offset")
     answers["pyiceberg"] = [
-        _found(
+        _answer(
             lambda a: _places(loaded.scan(a.of_pyiceberg(), selected_fields=places).to_arrow()),
             a,
         )
-        for a in asked
+        for a in comparisons
     ]
     answers["Polars"] = [
-        _found(
+        _answer(
             lambda a: _places(frame.filter(a.of_polars()).select(places).collect().to_arrow()),
             a,
         )
-        for a in asked
+        for a in comparisons
     ]
     with live.cursor() as flight:
 
-        def ask(one: Asked) -> list[int]:
+        def ask(one: Comparison) -> list[int]:
             flight.execute(_select(at, one.of_duckdb()))
             return [place for (place,) in flight.fetchall()]
 
-        answers["Flight SQL"] = [_found(ask, one) for one in asked]
+        answers["Flight SQL"] = [_answer(ask, one) for one in comparisons]
     return answers
 
 
 def _of_spark(
-    live: LiveServer, table: TableName, warehouse: str, asked: Sequence[Asked]
+    live: LiveServer, table: TableName, warehouse: str, comparisons: Sequence[Comparison]
 ) -> list[Answer]:
     spark = live.through_spark(table, warehouse)
     answers: list[Answer] = []
-    for start in range(0, len(asked), _AT_ONCE):
-        some = asked[start : start + _AT_ONCE]
+    for start in range(0, len(comparisons), _AT_ONCE):
+        some = comparisons[start : start + _AT_ONCE]
         rows = spark(
             " UNION ALL ".join(
                 f"SELECT {number} AS number, {PLACE} FROM {{t}} WHERE {one.of_spark()}"
@@ -143,9 +143,9 @@ def _select(table: str, condition: str) -> str:
     return f"SELECT {PLACE} FROM {table} WHERE {condition}"
 
 
-def _found(run: Callable[[Asked], list[int]], asked: Asked) -> Answer:
+def _answer(run: Callable[[Comparison], list[int]], one: Comparison) -> Answer:
     try:
-        return sorted(run(asked))
+        return sorted(run(one))
     except Exception as error:
         return error
 
@@ -155,11 +155,13 @@ def _places(rows: pa.Table) -> list[int]:
     return [partition.as_py() * _PLACES + offset.as_py() for partition, offset in pairs]
 
 
-def _check(live: LiveServer, filled: Filled, asked: Sequence[Asked], by: str = "") -> set[str]:
+def _check(
+    live: LiveServer, filled: Filled, comparisons: Sequence[Comparison], by: str = ""
+) -> set[str]:
     """Compare every answer that no loss is known of; return ``engine note`` of the losses that were met."""
     met = set()
-    for engine, answers in _answers(live, filled.name, asked).items():
-        for one, answer in zip(asked, answers, strict=True):
+    for engine, answers in _answers(live, filled.name, comparisons).items():
+        for one, answer in zip(comparisons, answers, strict=True):
             notes = [loss.note for loss in LOSSES if loss.concerns(engine, one, by)]
             if answer != filled.expected(one):
                 assert notes, (engine, by, str(one), answer, filled.expected(one))
@@ -178,13 +180,12 @@ def test_engines_find_the_border_values_of_every_type(kafka: Kafka, live: LiveSe
             for number in range(count)
         ]
     )
-    asked = [
-        one
+    comparisons = [
+        Comparison(borders, name, operator, (borders.values[number],))
         for borders, name in names.items()
-        for operator in ("=", ">=")
-        for one in conditions(borders, name, (operator,))[1 :: len(borders.values) // 2]
+        for operator, number in (("=", 1), (">=", -1))
     ]
-    _check(live, table, asked)
+    _check(live, table, comparisons)
 
 
 _CASES = [
@@ -202,14 +203,14 @@ def test_engines_find_what_the_page_says(
     """Each loss is still there, too: else the page is to be changed."""
     table = Filled(kafka, live, [Column(0, "v", borders.kind)], (by,) if by else ())
     table.fill([{"v": value} for value in (*borders.values, None)])
-    asked = conditions(borders)
+    comparisons = conditions(borders)
     expected = {
         f"{engine} {loss.note}"
         for engine in ENGINES
         for loss in LOSSES
-        if any(loss.concerns(engine, one, by) for one in asked)
+        if any(loss.concerns(engine, one, by) for one in comparisons)
     }
-    assert _check(live, table, asked, by) == expected
+    assert _check(live, table, comparisons, by) == expected
 
 
 def test_uuids_are_found_once_the_lines_of_doctor_were_typed(
@@ -235,15 +236,17 @@ def test_uuids_are_found_once_the_lines_of_doctor_were_typed(
         ]
     )
     names = ("id", "inner.u", "late")
-    asked = [Asked(uuids, name, "=", (value,)) for name in names for value in uuids.values]
+    comparisons = [
+        Comparison(uuids, name, "=", (value,)) for name in names for value in uuids.values
+    ]
 
     def missed() -> set[str]:
-        answers = _answers(live, table.name, asked)
-        right = [table.expected(one) for one in asked]
+        answers = _answers(live, table.name, comparisons)
+        right = [table.expected(one) for one in comparisons]
         assert answers["Flight SQL"] == answers["DuckDB"] == right
         return {
             one.name
-            for one, answer, rows in zip(asked, answers["Spark"], right, strict=True)
+            for one, answer, rows in zip(comparisons, answers["Spark"], right, strict=True)
             if answer != rows
         }
 
