@@ -218,8 +218,8 @@ def test_uuids_are_found_once_the_lines_of_doctor_were_typed(
 ) -> None:
     """Of a table that was made before ``create`` left out their statistics; also in a struct, renamed and added later."""
     uuids = next(borders for borders in BORDERS if borders.name == "uuid")
-    inner = pa.struct([pa.field("u", pa.uuid()), pa.field("ids", pa.list_(pa.uuid()))])
-    table = Filled(kafka, live, [Column(0, "u", pa.uuid()), Column(0, "inner", inner)])
+    point = pa.struct([pa.field("u", pa.uuid()), pa.field("ids", pa.list_(pa.uuid()))])
+    table = Filled(kafka, live, [Column(0, "u", pa.uuid()), Column(0, "point", point)])
     spark = live.spark(table.name)
     old = uuid_properties(live.lake.store.pin(table.name).schema.arrow)
     pairs = ", ".join(f"'{name}' = 'true'" for name in old)
@@ -231,11 +231,11 @@ def test_uuids_are_found_once_the_lines_of_doctor_were_typed(
     live.refresh(table.name)
     table.fill(
         [
-            {"id": each, "inner": {"u": each, "ids": [each]}, "late": each}
+            {"id": each, "point": {"u": each, "ids": [each]}, "late": each}
             for each in uuids.values
         ]
     )
-    names = ("id", "inner.u", "late")
+    names = ("id", "point.u", "late")
     comparisons = [
         Comparison(uuids, name, "=", (value,)) for name in names for value in uuids.values
     ]
@@ -254,10 +254,10 @@ def test_uuids_are_found_once_the_lines_of_doctor_were_typed(
         findings = tables(live.settings, [table.name])
         return [finding for finding in findings if finding.check == f"uuids of {table.name}"]
 
-    assert missed() == {"id", "inner.u"}  # tasks give a uuid none that no property names
+    assert missed() == {"id", "point.u"}  # tasks give a uuid none that no property names
     [finding] = of_uuids()
     assert finding.state == "warn"
-    assert finding.what.startswith("files have statistics of id, inner.u, late, which Spark")
+    assert finding.what.startswith("files have statistics of id, late, point.u, which Spark")
     for statement in re.findall("`([^`]+)`", finding.fix):
         spark.session.sql(statement)
     live.refresh(table.name)
