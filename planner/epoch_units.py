@@ -13,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from planner.field_path import FieldPath, resolve
-from planner.schema import FIELD_ID, Column, EpochUnit, TableSchema, field_id
+from planner.schema import FIELD_ID, Column, EpochUnit, TableSchema, field_id, nested_fields
 
 _EPOCH_UNIT = b"epoch_unit"
 #: A field, and its index at each level from the columns inwards.
@@ -66,17 +66,6 @@ def numbered(columns: Sequence[Column]) -> TableSchema:
             for column in columns
         ),
     )
-
-
-def nested_fields(kind: pa.DataType) -> list[pa.Field]:
-    """Members of a struct, element of a list, key and value of a map; nothing for other types."""
-    if pa.types.is_struct(kind):
-        return list(kind)
-    if pa.types.is_list(kind):
-        return [kind.value_field.with_name("element")]
-    if pa.types.is_map(kind):
-        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
-    return []
 
 
 def _locate(columns: Sequence[Column], path: FieldPath) -> _Inward | None:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from planner.column_statistics import STATISTICS, fields_without_statistics
 from planner.layout import Layout
 from planner.row_order import PartitionTerm
 from planner.schema import TableSchema
@@ -65,7 +66,10 @@ class PartitionColumn:
 
 @dataclass(frozen=True, slots=True)
 class ParquetOptions:
-    """How files are written. ``level`` None: the codec has none. Sizes are in bytes."""
+    """How files are written. ``level`` None: the codec has none. Sizes are in bytes.
+
+    ``without_statistics``: ids of columns that get none.
+    """
 
     codec: Codec
     level: int | None
@@ -75,6 +79,7 @@ class ParquetOptions:
     dictionary_bytes: int
     target_file_bytes: int
     partitions: tuple[PartitionColumn, ...]
+    without_statistics: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,8 @@ def _not_ours(facts: WritingFacts) -> str | None:
     if LOCATION_PROVIDER in properties or properties.get(_HASHED, "false").lower() != "false":
         return "paths of a location provider"
     for key, text in properties.items():
-        if key.startswith(_PARQUET) and key not in _OBEYED:
+        is_obeyed = key in _OBEYED or key.startswith(STATISTICS)
+        if key.startswith(_PARQUET) and not is_obeyed:
             return f"property {key}"
         if key in (_PAGE_BYTES, _DICTIONARY_BYTES) and int(text) < _LEAST_BYTES:
             return f"property {key}"
@@ -192,4 +198,5 @@ def _options(facts: WritingFacts, partitions: tuple[PartitionColumn, ...]) -> Pa
         dictionary_bytes=int(properties.get(_DICTIONARY_BYTES, 2 * _MIB)),
         target_file_bytes=facts.options.target_file_bytes,
         partitions=partitions,
+        without_statistics=fields_without_statistics(facts.schema.arrow, properties),
     )

@@ -181,12 +181,14 @@ def _nested_facts(field: pa.Field) -> list[Any]:
 
 
 def nested_fields(kind: pa.DataType) -> list[pa.Field]:
-    """Return the members of a struct, the element of a list, key and value of a map; of other types nothing."""
+    """Return the members of a struct, the ``element`` of a list, ``key`` and ``value`` of a map; of other types nothing."""
     if pa.types.is_struct(kind):
         return list(kind)
     if pa.types.is_list(kind):
-        return [kind.value_field]
-    return [kind.key_field, kind.item_field] if pa.types.is_map(kind) else []
+        return [kind.value_field.with_name("element")]
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    return []
 
 
 def field_id(field: pa.Field) -> int:

@@ -26,6 +26,7 @@ from connectors.iceberg.partition_terms import partition_spec, sort_order
 from connectors.iceberg.types import nested_field, table_schema
 from connectors.table_facts import COMMENT
 from planner.binding import KAFKA, MIRROR, TOPIC, Binding
+from planner.column_statistics import uuid_properties
 from planner.epoch_units import units_by_id
 from planner.errors import BadConfig
 from planner.names import (
@@ -124,7 +125,8 @@ def create_table(
             f"{table}: a name that ends in {endings} means a side of the table before it; choose another name.",
             table=str(table),
         )
-    schema = _schema(table, columns, binding)
+    all_columns = _all_columns(table, columns, binding)
+    schema = _schema(all_columns)
     spec = partition_spec(table, schema, partition_by)
     order = sort_order(table, schema, sort_by)
     epoch_units = units_by_id(columns, table_schema(table, schema, None))
@@ -132,6 +134,7 @@ def create_table(
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,
+        **uuid_properties(all_columns.arrow),
         **(properties or {}),
         **binding.properties(),
         "format-version": FORMAT_VERSION,
@@ -223,14 +226,19 @@ def add_watermark(transaction: Transaction, mark: Watermark) -> None:
     transaction.set_properties({MIRROR: text})
 
 
-def _schema(table: TableName, columns: Sequence[Column], binding: Binding) -> Schema:
+def _all_columns(table: TableName, columns: Sequence[Column], binding: Binding) -> TableSchema:
     names = {column.name for column in columns}
     added = list(LEADING_COLUMNS)
     if binding.on_error == "null":
         added += [name for name in (KAFKA_VALUE, KAFKA_ERROR) if name not in names]
-    all_columns = (*(Column(0, name, METADATA_TYPES[name]) for name in added), *columns)
-    _check_names(table, all_columns)
-    check_federated(table, TableSchema(0, all_columns))
+    leading = (Column(0, name, METADATA_TYPES[name]) for name in added)
+    schema = TableSchema(0, (*leading, *columns))
+    _check_names(table, schema.columns)
+    check_federated(table, schema)
+    return schema
+
+
+def _schema(columns: TableSchema) -> Schema:
     # Catalogs assign ids again, a level at a time from 1, as is done here: the name mapping and the epoch
     # units refer to them.
     ids = itertools.count(1)
@@ -241,7 +249,7 @@ def _schema(table: TableName, columns: Sequence[Column], binding: Binding) -> Sc
             nullable=not column.required,
             metadata=None if column.doc is None else {"doc": column.doc},
         )
-        for column in all_columns
+        for column in columns.columns
     ]
     return assign_fresh_schema_ids(Schema(*(nested_field(field, ids) for field in fields)))
 

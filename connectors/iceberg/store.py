@@ -41,6 +41,7 @@ from connectors.object_store import (
 from connectors.places import local_path, plain
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
+from planner.column_statistics import UuidStatistics, uuid_statistics
 from planner.cut import ColdSlice, Pin, PinReference
 from planner.errors import CutExpired, ForeignFile, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, TableName
@@ -373,6 +374,17 @@ class IcebergStore:
             return frozenset()
         with self._reading(cold):
             return self._plan.comparable_floats(cold)
+
+    def uuid_statistics(self, pin: Pin) -> UuidStatistics:
+        """Return which uuids of a table get statistics, by its properties and its files' manifests.
+
+        Raises:
+            As ``scan``.
+        """
+        properties = self._metadata(pin)[0].properties
+        cold = ColdSlice(pin.table, pin.metadata_location, pin.snapshot_id, pin.schema)
+        with self._reading(cold):
+            return uuid_statistics(pin.schema.arrow, properties, self._plan.bounded(cold))
 
     def shares(
         self, cold: ColdSlice, rows: ScanFilter, names: Collection[str], count: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 
+from connectors.leaf_paths import leaf_paths
 from connectors.nan_counts import NanCounts
 from connectors.spark.data_folder import TableFolder
 from connectors.spark.partitioning import (
@@ -28,8 +29,8 @@ from connectors.spark.partitioning import (
     partition_json,
     partition_path,
 )
+from planner.column_statistics import leaves
 from planner.parquet_writing import ParquetOptions
-from planner.schema import field_id
 
 #: Arrow rows that a task gathers before it writes them, over all partitions: the largest part becomes a row group.
 _GATHERED_BYTES = 64 * 1024 * 1024
@@ -229,6 +230,11 @@ class _OpenFile:
             max_rows_per_page=self.options.page_rows,
             dictionary_pagesize_limit=self.options.dictionary_bytes,
             use_dictionary=dictionary_columns(rows),
+            write_statistics=[
+                path
+                for path, leaf in leaf_paths(self.schema).items()
+                if leaf.field_id not in self.options.without_statistics
+            ],
             store_decimal_as_integer=True,
             store_schema=False,
             # As Iceberg writes it; it costs nothing that can be measured.
@@ -242,7 +248,7 @@ class _OpenFile:
         self._stream.close()
         footer = self._writer.writer.metadata
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-        ids = leaf_ids(self.schema)
+        ids = [leaf.field_id for leaf in leaves(self.schema)]
         return ParquetFile(
             self.location,
             self.size_bytes,
@@ -282,34 +288,7 @@ def dictionary_columns(rows: pa.Table) -> list[str]:
             continue
         if pc.count_distinct(column, mode="all").as_py() > _MOSTLY_DIFFERENT * len(column):
             without.add(field_.name)
-    return [path for path in _paths(rows.schema) if path not in without]
-
-
-def _paths(schema: pa.Schema) -> list[str]:
-    """Return the paths of all leaf columns, as Parquet names them."""
-    sink = pa.BufferOutputStream()
-    pq.ParquetWriter(sink, schema).close()
-    described = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return [described.column(index).path for index in range(len(described))]
-
-
-def leaf_ids(schema: pa.Schema) -> list[int]:
-    """Return the field ids of all leaf columns, in Parquet's order."""
-    return [number for each in schema for number in _leaves(each)]
-
-
-def _leaves(column: pa.Field) -> Iterator[int]:
-    kind = column.type
-    if pa.types.is_struct(kind):
-        for index in range(kind.num_fields):
-            yield from _leaves(kind.field(index))
-    elif pa.types.is_list(kind):
-        yield from _leaves(kind.value_field)
-    elif pa.types.is_map(kind):
-        yield from _leaves(kind.key_field)
-        yield from _leaves(kind.item_field)
-    else:
-        yield field_id(column)
+    return [path for path in leaf_paths(rows.schema) if path not in without]
 
 
 def _start(group: pq.RowGroupMetaData) -> int:

@@ -46,7 +46,7 @@ class Appender:
         self._layout = layout
         # A capsule, as any other Arrow object is first wrapped in a scanner of pyarrow's, which takes longer than
         # the insert (DuckDB 1.5.5). DuckDB takes its stream each time; what is left then is an empty place for one.
-        self._stream = schema.empty_table().to_reader().__arrow_c_stream__()
+        self._stream = _nothing(schema).to_reader().__arrow_c_stream__()
         self._place = _address_of(self._stream, _STREAM)
         self._cursor = connection.cursor()
         try:
@@ -62,7 +62,7 @@ class Appender:
         self._cursor.execute("BEGIN TRANSACTION")
         if layout != self._layout:
             # A plan made before a table came or went is made anew, and not kept, on each execution.
-            self._execute(self._insert, self._schema.empty_table())
+            self._execute(self._insert, _nothing(self._schema))
             pa.RecordBatchReader._import_from_c(self._place)
             self._layout = layout
 
@@ -116,3 +116,8 @@ class Appenders:
     def close(self) -> None:
         for name in list(self._appenders):
             self.drop(name)
+
+
+def _nothing(schema: pa.Schema) -> pa.Table:
+    """No rows; ``empty_table`` makes none of a uuid inside a struct, list or map (pyarrow 26.0.1)."""
+    return pa.Table.from_batches([], schema)

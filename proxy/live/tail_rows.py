@@ -12,7 +12,7 @@ from planner.cut import TableCut
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 from planner.schema import TableSchema
-from planner.sqltext import identifier
+from planner.sqltext import identifier, sql_type
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
@@ -51,9 +51,23 @@ def tail_batches(
 def _columns(schema: TableSchema) -> str:
     # The engine hands a UUID to Arrow as text; a file has its bytes.
     return ", ".join(
-        f"unhex(replace(CAST({name} AS VARCHAR), '-', '')) AS {name}"
-        if column.type == pa.uuid()
-        else name
+        name if kind == column.type else f"CAST({name} AS {sql_type(kind)}) AS {name}"
         for column in schema.columns
-        for name in (identifier(column.name),)
+        for name, kind in ((identifier(column.name), _with_bytes(column.type)),)
     )
+
+
+def _with_bytes(kind: pa.DataType) -> pa.DataType:
+    """Return a type with its uuids as bytes."""
+    if kind == pa.uuid():
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_bytes(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_bytes(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_with_bytes(kind.key_type)),
+            kind.item_field.with_type(_with_bytes(kind.item_type)),
+        )
+    return kind

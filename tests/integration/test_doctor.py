@@ -6,7 +6,9 @@ import json
 import shutil
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,7 @@ from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.probe import reach, topic_facts
 from planner.binding import Binding
+from planner.column_statistics import STATISTICS
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.guarded_kafka import PASSWORD, USER, GuardedKafka
@@ -47,14 +50,17 @@ def site(tmp_path: Path, catalog: dict[str, str], kafka: Kafka) -> DoctorSite:
 
 
 def bind(
-    site: DoctorSite, topic: str, table: TableName = FLOWS, location: str | None = None
+    site: DoctorSite,
+    topic: str,
+    table: TableName = FLOWS,
+    columns: Sequence[Column] = (Column(0, "id", pa.int64()),),
+    **options: Any,
 ) -> None:
     settings = load(str(site.config))
     binding = Binding(topic)
     with KafkaLog(settings.kafka) as log:
         first = first_watermark(log.measure([topic])[topic], binding)
-    columns = [Column(0, "id", pa.int64())]
-    create_table(settings.catalogs, table, columns, binding, first, location=location)
+    create_table(settings.catalogs, table, columns, binding, first, **options)
 
 
 def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
@@ -132,6 +138,24 @@ def test_a_compacted_topic_is_a_warning(site: DoctorSite, kafka: Kafka) -> None:
     topic = kafka.topic(config={"cleanup.policy": "compact"})
     bind(site, topic)
     assert site.findings(failed=False)[f"topic {topic}"][0] == "warn"
+
+
+def test_uuids_that_spark_would_not_find_are_a_warning(site: DoctorSite, kafka: Kafka) -> None:
+    """Once there are files with their statistics, by ``test_live_types``."""
+    inner = pa.struct([pa.field("u", pa.uuid())])
+    columns = [Column(0, name, kind) for name, kind in (("inner", inner), ("u", pa.uuid()))]
+    bind(site, kafka.topic(), columns=columns)
+    assert f"uuids of {FLOWS}" not in site.findings(failed=False)
+    old = dict.fromkeys((f"{STATISTICS}u", f"{STATISTICS}inner.u"), "true")
+    table = TableName("lake", ("net",), "old")
+    bind(site, kafka.topic(), table, columns, properties=old)
+    assert site.findings(failed=False)[f"uuids of {table}"] == (
+        "warn",
+        "files may come to have statistics of inner.u, u, which Spark reads in another order: its conditions on a uuid find "
+        "no row there; other engines do",
+        "type in Spark SQL: `ALTER TABLE lake.net.old SET TBLPROPERTIES ("
+        "'write.parquet.stats-enabled.column.inner.u' = 'false', 'write.parquet.stats-enabled.column.u' = 'false')`",
+    )
 
 
 def test_a_table_outside_the_storage_roots_is_a_failure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import duckdb
@@ -151,3 +152,20 @@ def test_memory_of_a_dropped_segment_is_free_at_once(segments: Segments) -> None
     assert segments.memory_bytes() > before + 1_000_000
     segments.drop(name)
     assert segments.memory_bytes() <= before + 1_000_000
+
+
+def test_a_uuid_inside_a_struct_is_appended() -> None:
+    """Of which pyarrow makes no empty array."""
+    key, kind = uuid.UUID(int=2**127), pa.struct([pa.field("u", pa.uuid())])
+    schema = pa.schema([("point", kind)])
+    ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([key.bytes], pa.binary(16)))
+    inner = pa.StructArray.from_arrays([ids], fields=list(kind))
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE own (point STRUCT(u UUID))")
+        appender = appending.Appender(connection, "own", schema, 0)
+        for layout in (0, 1):
+            appender.begin(layout)
+            appender.append(pa.RecordBatch.from_arrays([inner], schema=schema))
+            appender.commit()
+        assert connection.execute("SELECT * FROM own").fetchall() == [({"u": key},)] * 2
+        appender.close()

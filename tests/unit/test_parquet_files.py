@@ -65,6 +65,16 @@ def test_all_rows_are_in_one_file(tmp_path: Path) -> None:
     assert ids(written) == list(range(1_000))
 
 
+def test_columns_without_statistics_have_none_and_no_bounds(tmp_path: Path) -> None:
+    with table_files(tmp_path, replace(OPTIONS, without_statistics=frozenset({1}))) as files:
+        files.write(rows(0, 100))
+        [file] = files.close()
+    group = pq.read_metadata(file.location.removeprefix("file:")).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    assert [bool(column.statistics) for column in columns] == [False, True, True]
+    assert file.unbounded == (1,)
+
+
 def test_a_task_without_rows_makes_no_file(tmp_path: Path) -> None:
     with table_files(tmp_path / "new", OPTIONS) as files:
         files.write(rows(0, 0))

@@ -83,6 +83,21 @@ def test_what_arrow_can_do_as_well_is_obeyed() -> None:
     ) == ParquetOptions("zstd", 9, 10, 4096, 7, 5000, 1000, ())
 
 
+def test_uuids_have_no_statistics_unless_the_table_says_so() -> None:
+    inner = pa.struct([pa.field("u", pa.uuid(), metadata={"PARQUET:field_id": "8"})])
+    added = (Column(7, "inner", inner), Column(9, "u", pa.uuid()))
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns[:-1], *added))
+    for properties, expected in (
+        ({}, {8, 9}),
+        ({"u": "TRUE", "inner.u": "no"}, {8}),
+        ({"host": "false", "gone": "false", "ratio": "true"}, {3, 8, 9}),
+    ):
+        named = {f"write.parquet.stats-enabled.column.{k}": v for k, v in properties.items()}
+        options = choose_writer(replace(FACTS, schema=schema, properties=named))
+        assert isinstance(options, ParquetOptions)
+        assert options.without_statistics == expected
+
+
 @pytest.mark.parametrize(
     ("codec", "level", "expected"),
     [
@@ -113,7 +128,6 @@ def test_each_codec_has_its_own_levels(
         ("write.parquet.page-version", "v2"),
         ("write.parquet.bloom-filter-enabled.column.host", "true"),
         ("write.parquet.dict-encoding-enabled.column.host", "false"),
-        ("write.parquet.stats-enabled.column.host", "false"),
         ("write.parquet.some-day", "yes"),
     ],
 )

@@ -10,6 +10,7 @@ from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.probe import TopicFacts, topic_facts
 from connectors.kafka.retention import RetentionReader
+from planner.column_statistics import STATISTICS, uuids
 from planner.cut import LogBounds, Pin, plan_cut
 from planner.errors import FederationError, Unavailable
 from planner.names import TableName
@@ -47,6 +48,7 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
             granted.append((pin.table, pin.schema))
             if pin.binding is not None:
                 pins.append(pin)
+                yield from _uuids(store, pin)
         yield from permissions(settings, granted)
         if pins and settings.clusters:
             yield from _bound(settings, pins)
@@ -66,6 +68,35 @@ def _place(settings: Settings, pin: Pin) -> Findings:
             f"files of {pin.table}",
             "they are outside the storage roots, so the server does not read them",
             f"add {location} to server.storage_roots",
+        )
+
+
+def _uuids(store: IcebergStore, pin: Pin) -> Findings:
+    """Say by which statistics Spark loses rows (planner.column_statistics)."""
+    if not uuids(pin.schema.arrow):
+        return
+    try:
+        statistics = store.uuid_statistics(pin)
+    except FederationError as error:
+        yield fail(f"uuids of {pin.table}", *_what_and_fix(error))
+        return
+    fixes = []
+    if statistics.to_come:
+        pairs = ", ".join(f"'{STATISTICS}{name}' = 'false'" for name in statistics.to_come)
+        fixes.append(f"`ALTER TABLE {pin.table} SET TBLPROPERTIES ({pairs})`")
+    if statistics.written:
+        fixes.append(
+            f"`CALL {pin.table.catalog}.system.rewrite_data_files(table => '{pin.table.schema}.{pin.table.name}', "
+            f"options => map('rewrite-all', 'true'))`"
+        )
+    if fixes:
+        names = ", ".join(sorted({*statistics.to_come, *statistics.written}))
+        have = "have" if statistics.written else "may come to have"
+        yield warn(
+            f"uuids of {pin.table}",
+            f"files {have} statistics of {names}, which Spark reads in another order: its conditions on a uuid find no row "
+            f"there; other engines do",
+            f"type in Spark SQL: {', then '.join(fixes)}",
         )
 
 
@@ -122,10 +153,7 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
         yield fail(check, error.message.rstrip("."), "see the brokers above")
         return
     except FederationError as error:
-        what, _, fix = error.message.rstrip(".").rpartition(". ")
-        yield fail(
-            check, what or fix, fix if what else f"see docs/errors.md: {type(error).__name__}"
-        )
+        yield fail(check, *_what_and_fix(error))
         return
     lag = sum(part.log_end - pin.watermark.offset(part.partition) for part in bounds.partitions)
     retention = RetentionReader(settings.clusters)([pin.binding.address]).get(
@@ -158,6 +186,12 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
             f"its newest record is {newest_s - now:.0f} s in the future: {whose} clock is ahead of this machine's",
             "run a time service on both; ages and retention are told wrongly",
         )
+
+
+def _what_and_fix(error: FederationError) -> tuple[str, str]:
+    """What and fix: the sentences of an error but the last, and that one."""
+    what, _, fix = error.message.rstrip(".").rpartition(". ")
+    return what or fix, fix if what else f"see docs/errors.md: {type(error).__name__}"
 
 
 def _record_times(

@@ -8,7 +8,7 @@ out a file by its bounds: one may be wider than the values, never narrower.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,19 +16,17 @@ import pyarrow.compute as pc
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
-    MetricsMode,
     StatisticsCollector,
     compute_statistics_plan,
     match_metrics_mode,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import PrimitiveType, UUIDType
 
 from planner.schema import field_id
 
 _METRICS = "write.metadata.metrics."
 _BOUNDED = (MetricModeTypes.TRUNCATE, MetricModeTypes.FULL)
-_COUNTS = MetricsMode(MetricModeTypes.COUNTS)
 _SURROGATES = range(0xD800, 0xE000)
 _LAST_CHARACTER = 0x10FFFF
 
@@ -46,14 +44,6 @@ def plan_of(schema: Schema, properties: Mapping[str, str]) -> MetricsPlan:
     return compute_statistics_plan(schema, usable)
 
 
-def counts_only(plan: MetricsPlan) -> dict[int, StatisticsCollector]:
-    """Return the same without bounds."""
-    return {
-        field_id: replace(column, mode=_COUNTS) if column.mode.type in _BOUNDED else column
-        for field_id, column in plan.items()
-    }
-
-
 @dataclass(slots=True)
 class _Column:
     index: int
@@ -63,8 +53,12 @@ class _Column:
     length: int | None
     lowest: Any = None
     highest: Any = None
+    nulls: int = 0
 
     def add(self, values: pa.ChunkedArray) -> None:
+        self.nulls += values.null_count
+        if isinstance(self.type, UUIDType):
+            return  # see planner.column_statistics
         extremes = pc.min_max(_comparable(values))
         for scalar, choose, name in (
             (extremes["min"], min, "lowest"),
@@ -76,7 +70,10 @@ class _Column:
 
 
 class ColumnBounds:
-    """Gathers them, of columns that are not nested: Iceberg's own writers have no others either."""
+    """Gathers them, and counts nulls, of columns that are not nested: Iceberg's own writers have no other bounds either.
+
+    Uuids get none.
+    """
 
     def __init__(self, arrow: pa.Schema, plan: MetricsPlan) -> None:
         self._columns = [
@@ -89,6 +86,11 @@ class ColumnBounds:
     def add(self, table: pa.Table) -> None:
         for column in self._columns:
             column.add(table.column(column.index))
+
+    @property
+    def nulls(self) -> dict[int, int]:
+        """By field id."""
+        return {column.field_id: column.nulls for column in self._columns}
 
     @property
     def lower(self) -> dict[int, bytes]:
@@ -129,8 +131,6 @@ def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return values.cast(pa.int32())
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
         return values.cast(pa.int64())
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.chunked_array([chunk.storage for chunk in values.chunks], kind.storage_type)
     return values
 
 

@@ -58,6 +58,11 @@ class Block:
         """In bytes, as the writer told."""
         return self._column(LENGTH)
 
+    @property
+    def bounded(self) -> frozenset[int]:
+        """Fields of which some file has a lower bound."""
+        return frozenset(self._column(f"{LOWER}_ids").flatten().unique().to_pylist())
+
     @cached_property
     def without_nan(self) -> frozenset[int]:
         """Fields of which every file counted NaN, and found none."""

@@ -281,6 +281,16 @@ class ColdPlan:
                 lowest = least if lowest is None else min(lowest, least)
         return lowest
 
+    def bounded(self, cold: ColdSlice) -> frozenset[int]:
+        """Return the fields of which some data file of a slice has bounds, by its manifests.
+
+        Raises:
+            FileNotFoundError, DamagedFile, OSError: as ``files``.
+        """
+        io, listed = self._manifest_list(cold)
+        blocks = () if listed is None else self._manifests.blocks(io, listed.data)
+        return frozenset(chain.from_iterable(block.bounded for block in blocks))
+
     def is_head(self, cold: ColdSlice) -> bool:
         """Whether a slice is the current version of its metadata file.
 
