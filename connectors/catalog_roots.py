@@ -1,7 +1,7 @@
 """Which catalog a place is of: the one with the deepest root above it.
 
 A catalog's roots are what the operator says of it: its ``warehouse`` where that is a place, and ``server.catalog_roots``.
-What its service or its tables say of places may name those of others (docs/decisions/0038-whose-a-place-is.md).
+What its service or its tables say of places may name those of others (docs/decisions/0037-whose-a-place-is.md).
 """
 
 from __future__ import annotations
