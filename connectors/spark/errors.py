@@ -48,10 +48,9 @@ _REFUSED_BY_WRITER = re.compile(
 
 #: Iceberg writes the values of partitions into manifests, in the type of their field.
 _TOO_LARGE = re.compile(r"Cannot write value as decimal\((\d+), ?(\d+)\), too large")
-#: A folder of a partition whose name a file system refuses: Hadoop says that it made none, Java that its name is too long.
-_TOO_LONG = re.compile(
-    r"(?:Mkdirs failed to create [^\n]*?|[^\n]*?)/([^/\s=]+=[^/\s]{240,})/[^\n]*(?:\(exists=false|\(File name too long\))"
-)
+#: What Hadoop and Java say where a file system refuses a folder's name; and the folder of a partition.
+_REFUSED_NAME = ("Mkdirs failed to create", "(File name too long)")
+_LONG_FOLDER = re.compile(r"/([^/\s=]{1,200}=[^/\s]{240,})")
 #: Its writer closes a partition's file when the next partition begins. Fields as the spec prints them: ``1000: d: identity(4)``.
 _APART = re.compile(
     r"Incoming records violate the writer assumption.*?in spec \[(.*?)\n\]", re.DOTALL
@@ -217,7 +216,7 @@ def _lacking(text: str) -> str | None:
 
 def _of_partitions(text: str) -> tuple[type[FederationError], str] | None:
     """What rows are in no partition of, or come apart, whenever it is tried; and what to do."""
-    if folder := _TOO_LONG.search(text):
+    if any(words in text for words in _REFUSED_NAME) and (folder := _LONG_FOLDER.search(text)):
         return BadBinding, too_long(folder[1])
     if large := _TOO_LARGE.search(text):
         precision, scale = int(large[1]), large[2]

@@ -181,11 +181,11 @@ def test_engines_find_the_border_values_of_every_type(kafka: Kafka, live: LiveSe
             for number in range(count)
         ]
     )
-    asked: tuple[tuple[Operator, int], ...] = (("=", 1), (">=", -1))
+    pairs: tuple[tuple[Operator, int], ...] = (("=", 1), (">=", -1))
     comparisons = [
         Comparison(borders, name, operator, (borders.values[number],))
         for borders, name in names.items()
-        for operator, number in asked
+        for operator, number in pairs
     ]
     _check(live, table, comparisons)
 

@@ -91,8 +91,8 @@ def test_arrow_and_parquet_keep_the_value(name: str) -> None:
     column, _ = COLUMNS[name]
     assert pa.ipc.open_file(written("arrow", column)).read_all()["a"].combine_chunks() == column
     if not pa.types.is_time(column.type):  # Parquet's own limit is a day
-        kept = pq.read_table(io.BytesIO(written("parquet", column)))["a"].combine_chunks()
-        assert kept.cast(column.type) == column
+        again = pq.read_table(io.BytesIO(written("parquet", column)))["a"].combine_chunks()
+        assert again.cast(column.type) == column
 
 
 #: Values of the other types at their limits, and as JSON has them.

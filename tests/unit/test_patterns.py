@@ -126,6 +126,7 @@ OF_OTHERS = {
     "connectors/spark/errors.py _TOO_LARGE": "messages of the tierer's own JVM",
     "connectors/spark/errors.py _APART": "messages of the tierer's own JVM",
     "connectors/spark/errors.py _FIELD": "messages of the tierer's own JVM",
+    "connectors/spark/errors.py _LONG_FOLDER": "messages of the tierer's own JVM",
     "planner/row_order.py _TRANSFORM": "transforms in the metadata of tables that are tiered",
     "connectors/spark/errors.py _NOT_INSTALLED": "messages of the tierer's own executors",
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",

@@ -45,7 +45,8 @@ Examples:
   thermocline verify --since 24h --json
   thermocline verify --offsets-only
 \b
-Exit codes: 0 as promised; 1 a finding; others: a table could not be read (3: a system did not answer), and nothing is said of it.
+Exit codes: 0 as promised; 1 a finding; others: a table could not be read
+(3: a system did not answer), and nothing is said of it.
 """
 
 
