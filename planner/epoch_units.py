@@ -42,6 +42,17 @@ def with_epoch_unit(
     return (*columns[:at], column, *columns[at + 1 :])
 
 
+def ids_at(paths: Sequence[FieldPath], schema: TableSchema) -> tuple[int, ...]:
+    """Return the sorted ids of the fields at ``paths``, without those that ``schema`` does not have."""
+    ids = set()
+    for path in paths:
+        located = _locate(schema.columns, path)
+        if located is not None:
+            field, (at, *inward) = located
+            ids.add(field_id(field) if inward else schema.columns[at].field_id)
+    return tuple(sorted(ids))
+
+
 def units_by_id(
     columns: Sequence[Column], schema: TableSchema
 ) -> tuple[tuple[int, EpochUnit], ...]:

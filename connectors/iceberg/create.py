@@ -27,8 +27,9 @@ from connectors.iceberg.types import nested_field, table_schema
 from connectors.table_facts import COMMENT
 from planner.binding import KAFKA, MIRROR, TOPIC, Binding
 from planner.column_statistics import uuid_properties
-from planner.epoch_units import units_by_id
+from planner.epoch_units import ids_at, units_by_id
 from planner.errors import BadConfig
+from planner.field_path import FieldPath
 from planner.names import (
     KAFKA_ERROR,
     KAFKA_OFFSET,
@@ -98,13 +99,15 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     comment: str | None = None,
     location: str | None = None,
+    floors: Sequence[FieldPath] = (),
     replaces: bool = False,
 ) -> Watermark:
     """Create ``table`` and commit ``first`` in an empty snapshot, in one catalog commit.
 
     ``columns`` are those of the record's value, and optional metadata columns where wanted; the three leading
     ones, and under error policy ``null`` the two it needs, are added. Their field ids are assigned here, so
-    ``binding.epoch_units`` and ``first.shape`` are filled here too (``planner.epoch_units``).
+    ``binding.epoch_units``, ``binding.floors`` and ``first.shape`` are filled here too (``planner.epoch_units``). ``floors``
+    are paths to times.
 
     Metadata columns are optional in Iceberg's sense: Spark and pyiceberg write nullable columns, and an UPDATE
     by either would be refused on a required one. The resolver treats a row without them as foreign.
@@ -129,8 +132,9 @@ def create_table(
     schema = _schema(all_columns)
     spec = partition_spec(table, schema, partition_by)
     order = sort_order(table, schema, sort_by)
-    epoch_units = units_by_id(columns, table_schema(table, schema, None))
-    binding = replace(binding, epoch_units=epoch_units)
+    numbered = table_schema(table, schema, None)
+    units = units_by_id(columns, numbered)
+    binding = replace(binding, epoch_units=units, floors=ids_at(floors, numbered))
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,

@@ -27,8 +27,10 @@ from connectors.json.wishes import (
     Refusal,
     Wishes,
     column_option,
+    floor_option,
     leave_out_option,
     unfit_declared,
+    unfit_floors,
     unfit_units,
     with_epochs,
 )
@@ -94,6 +96,7 @@ class _Inference:
         self._declared: dict[FieldPath, pa.DataType] = {}
         self._units: dict[FieldPath, EpochUnit] = {}
         self._leave_out: set[FieldPath] = set()
+        self._floors: set[FieldPath] = set()
         #: Declared columns of which no record has a value.
         self._new: list[Column] = []
         #: Fields that the run came to: what lies inside a declared or left out one is not looked at.
@@ -114,6 +117,8 @@ class _Inference:
         self._refusals += refusals
         self._check_visited()
         self._check_values(with_units)
+        if not self._refusals:
+            self._refusals += unfit_floors(with_units, self._wishes.floors)
         if not (self._refusals or any(not column.is_metadata for column in columns)):
             self._refuse_empty()
         return Inferred(
@@ -140,6 +145,7 @@ class _Inference:
             node = self._node(path)
             if node is not None:
                 self._units[node.path] = unit
+        self._floors = {node.path for node in map(self._node, self._wishes.floors) if node}
 
     def _check_new(self, names: Mapping[str, str]) -> None:
         """Refuse declared columns without a value that differ in case from a field that has some."""
@@ -171,14 +177,16 @@ class _Inference:
             path: kind for path, kind in self._declared.items() if path not in self._units
         }
         if not lenient:
-            self._refusals += unfit_declared(self._root, columns, declared)
+            self._refusals += unfit_declared(self._root, columns, declared, self._wishes.floors)
         units = {
             path: unit
             for path, unit in self._units.items()
             if type_at(columns, path) in TIME_TYPES
             and not any(path[:length] in self._declared for length in range(1, len(path)))
         }
-        self._refusals += unfit_units(self._root, columns, units, lenient=lenient)
+        self._refusals += unfit_units(
+            self._root, columns, units, self._wishes.floors, lenient=lenient
+        )
 
     def _check_visited(self) -> None:
         for path in (*self._declared, *self._leave_out):
@@ -318,9 +326,30 @@ class _Inference:
         return None
 
     def _string_type(self, node: FieldValues) -> pa.DataType | None:
-        for kind, arrow in (*_TIMES.items(), ("string", pa.string())):
-            if _all_fit(kind, arrow, node.values):
+        has_floor = node.path in self._floors
+        for kind, arrow in _TIMES.items():
+            if _all_fit(kind, arrow, node.values, floor=has_floor and kind != "date"):
                 return arrow
+        finer = next(
+            (
+                arrow
+                for kind, arrow in _TIMES.items()
+                if kind != "date" and _all_fit(kind, arrow, node.values, floor=True)
+            ),
+            None,
+        )
+        if finer is not None and self._wishes.lenient:
+            return finer
+        if finer is not None:
+            self._refuse(
+                f"field {spell(node.path)} is a {type_text(finer)} with digits below a microsecond, which no type holds",
+                floor_option(node.path),
+                column_option(node.path, "string"),
+                leave_out_option(node.path),
+            )
+            return None
+        if _all_fit("string", pa.string(), node.values):
+            return pa.string()
         self._refuse(
             f"field {spell(node.path)} has strings with half of a surrogate pair, which lenient decoding reads as NULL",
             leave_out_option(node.path),
@@ -366,8 +395,10 @@ class _Inference:
         return pa.list_(pa.field("element", kind))
 
 
-def _all_fit(kind: Kind, arrow: pa.DataType, values: Sequence[Any]) -> bool:
-    field = Field("", kind, arrow, required=False)
+def _all_fit(
+    kind: Kind, arrow: pa.DataType, values: Sequence[Any], *, floor: bool = False
+) -> bool:
+    field = Field("", kind, arrow, required=False, floor=floor)
     try:
         for value in values:
             read_value(field, value)

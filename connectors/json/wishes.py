@@ -17,7 +17,7 @@ from connectors.json.parsing import Unfit
 from connectors.json.renames import Renames
 from connectors.json.strict import read_value
 from planner.binding import Binding
-from planner.epoch_units import numbered, type_at, units_by_id, with_epoch_unit
+from planner.epoch_units import ids_at, numbered, type_at, units_by_id, with_epoch_unit
 from planner.field_path import FieldPath, resolve, spell
 from planner.names import did_you_mean
 from planner.schema import PRIMITIVES, Column, EpochUnit
@@ -29,7 +29,8 @@ TIME_TYPES = tuple(PRIMITIVES[name] for name in TIME_KINDS)
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a person says about fields, by their paths: types, fields that are no columns, units of times.
+    """What a person says about fields, by their paths: types, fields that are no columns, units of times, and times that
+    lose what is below a microsecond.
 
     ``renames`` come first: paths have the names of columns. ``reserved`` are names in lower case that no column of the record's value can have.
     """
@@ -37,6 +38,7 @@ class Wishes:
     columns: tuple[tuple[FieldPath, pa.DataType], ...] = ()
     leave_out: tuple[FieldPath, ...] = ()
     epochs: tuple[tuple[FieldPath, EpochUnit], ...] = ()
+    floors: tuple[FieldPath, ...] = ()
     renames: Renames = field(default_factory=dict)
     lenient: bool = False
     reserved: frozenset[str] = frozenset()
@@ -56,6 +58,30 @@ def column_option(path: FieldPath, kind: str) -> str:
 
 def leave_out_option(path: FieldPath) -> str:
     return f"--leave-out {shlex.quote(spell(path))}"
+
+
+def floor_option(path: FieldPath) -> str:
+    return f"--floor {shlex.quote(spell(path))}"
+
+
+def unfit_floors(columns: Sequence[Column], floors: Sequence[FieldPath]) -> list[Refusal]:
+    """Refuse a floor of fields that do not exist or hold no time."""
+    refusals = []
+    for path in floors:
+        kind = type_at(columns, path)
+        if kind is None:
+            names = [column.name for column in columns]
+            cure = did_you_mean(spell(path), names, f"the columns are {', '.join(names)}")
+            refusals.append(
+                Refusal(f"{floor_option(path)}: there is no such column; {cure}", ())
+            )
+        elif not pa.types.is_timestamp(kind):
+            reason = (
+                f"{floor_option(path)}: column {spell(path)} is {type_text(kind)}, and only timestamp and timestamptz "
+                f"have fractions of seconds"
+            )
+            refusals.append(Refusal(reason, (column_option(path, "timestamptz"),)))
+    return refusals
 
 
 def with_epochs(
@@ -85,13 +111,18 @@ def unfit_declared(
     root: FieldValues,
     columns: tuple[Column, ...],
     declared: Mapping[FieldPath, pa.DataType],
+    floors: Sequence[FieldPath],
 ) -> list[Refusal]:
     """Refuse declared types that strict decoding would not read the values with."""
-    fields = _fields_of(columns)
+    fields = _fields_of(columns, floors)
     refusals = []
     for path, kind in declared.items():
         option = column_option(path, type_text(kind))
-        ways = (leave_out_option(path), f"--json-mode lenient {option}")
+        ways: tuple[str, ...] = (leave_out_option(path), f"--json-mode lenient {option}")
+        if pa.types.is_timestamp(kind) and not _unfit(
+            root, _fields_of(columns, (*floors, path)), path, lenient=False
+        ):
+            ways = (floor_option(path), *ways)
         refusals += [
             Refusal(f"{option}: {reason}", ways)
             for reason in _unfit(root, fields, path, lenient=False)
@@ -103,13 +134,14 @@ def unfit_units(
     root: FieldValues,
     columns: tuple[Column, ...],
     units: Mapping[FieldPath, EpochUnit],
+    floors: Sequence[FieldPath],
     *,
     lenient: bool,
 ) -> list[Refusal]:
     """Refuse units under which a number is no time."""
     refusals = []
     for path, unit in units.items():
-        reasons = _unfit(root, _fields_of(columns), path, lenient=lenient)
+        reasons = _unfit(root, _fields_of(columns, floors), path, lenient=lenient)
         if not reasons:
             continue
         option = f"--epoch {shlex.quote(spell(path))}="
@@ -117,12 +149,21 @@ def unfit_units(
             f"{option}{other}"
             for other in get_args(EpochUnit)
             if not _unfit(
-                root, _fields_of(with_epoch_unit(columns, path, other)), path, lenient=lenient
+                root,
+                _fields_of(with_epoch_unit(columns, path, other), floors),
+                path,
+                lenient=lenient,
             )
         ]
         # The coarsest: of a finer one, the same numbers are times near 1970.
         ways = ways[:1]
-        if not (ways or lenient or _unfit(root, _fields_of(columns), path, lenient=True)):
+        if not (
+            lenient or _unfit(root, _fields_of(columns, (*floors, path)), path, lenient=False)
+        ):
+            ways.insert(0, f"{option}{unit} {floor_option(path)}")
+        if not (
+            ways or lenient or _unfit(root, _fields_of(columns, floors), path, lenient=True)
+        ):
             ways = [f"--json-mode lenient {option}{unit}"]
         refusals.append(Refusal(f"{option}{unit}: {reasons[0]}", tuple(ways)))
     return refusals
@@ -147,10 +188,15 @@ def _unfit(
     return list(reasons.values())
 
 
-def _fields_of(columns: tuple[Column, ...]) -> dict[str, Field]:
+def _fields_of(columns: tuple[Column, ...], floors: Sequence[FieldPath]) -> dict[str, Field]:
     """The columns as the decoder reads them, by name."""
     schema = numbered(columns)
-    binding = Binding("", epoch_units=units_by_id(columns, schema))
+    times = [
+        path for path in floors if pa.types.is_timestamp(type_at(columns, path) or pa.null())
+    ]
+    binding = Binding(
+        "", epoch_units=units_by_id(columns, schema), floors=ids_at(times, schema)
+    )
     return {field.path: field for field in payload_fields("", schema, binding)}
 
 

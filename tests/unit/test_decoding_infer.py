@@ -16,9 +16,9 @@ from connectors.json.renames import read_renames
 from connectors.json.samples import read_samples
 from connectors.json.wishes import Refusal, Wishes
 from planner.binding import Binding
-from planner.epoch_units import numbered, units_by_id
+from planner.epoch_units import ids_at, numbered, units_by_id
 from planner.errors import BadConfig
-from planner.field_path import read_path, spell, split_name
+from planner.field_path import FieldPath, read_path, spell, split_name
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column
 from planner.typetext import parse_type
 from planner.watermark import Outcomes
@@ -36,7 +36,8 @@ def inferred(*values: Any, **wishes: Any) -> Inferred:
     """Infer columns, which every value decodes under if nothing is refused."""
     result = infer_columns(records(*values), Wishes(**wishes))
     if not result.refusals:
-        assert decodes(result.columns, values, "lenient" if wishes.get("lenient") else "strict")
+        mode = "lenient" if wishes.get("lenient") else "strict"
+        assert decodes(result.columns, values, mode, wishes.get("floors", ()))
     return result
 
 
@@ -46,13 +47,23 @@ def columns(*values: Any, **wishes: Any) -> dict[str, pa.DataType]:
     return {column.name: column.type for column in result.columns}
 
 
-def decodes(columns: Sequence[Column], values: Sequence[Any], mode: str) -> bool:
+def decodes(
+    columns: Sequence[Column],
+    values: Sequence[Any],
+    mode: str,
+    floors: Sequence[FieldPath] = (),
+) -> bool:
     entries = [
         {"kafka_partition": 0, "kafka_offset": at, "kafka_value": raw(value)}
         for at, value in enumerate(values)
     ]
     schema = numbered(columns)
-    binding = Binding("t", json_mode=mode, epoch_units=units_by_id(columns, schema))  # type: ignore[arg-type]
+    binding = Binding(
+        "t",
+        json_mode=mode,  # type: ignore[arg-type]
+        epoch_units=units_by_id(columns, schema),
+        floors=ids_at(floors, schema),
+    )
     decoded = JsonDecoder("t", schema, binding).decode(
         pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)
     )
@@ -72,7 +83,7 @@ def decodes(columns: Sequence[Column], values: Sequence[Any], mode: str) -> bool
         (["2024-02-30"], pa.string()),
         (["2024-01-05", "2024-01-05T10:00:00Z"], pa.string()),
         (["2024-01-05T10:00:00Z", "2024-01-05T10:00:00"], pa.string()),
-        (["2024-01-05T10:00:00.1234567Z"], pa.string()),
+        (["2024-01-05T10:01Z", "2024-01-05 10:00:00+00"], TIMESTAMPTZ),
         (["", "7"], pa.string()),
         ([[1], [], [None, 2.5]], pa.list_(pa.field("element", pa.float64()))),
         ([{"x": 1}, {"y": "2024-02-29"}], pa.struct([("x", pa.int64()), ("y", pa.date32())])),
@@ -365,7 +376,7 @@ def test_numbers_inside_others_are_times_too() -> None:
         ),
         (
             {"at": 1767225600000},
-            "--json-mode lenient --epoch at=s",
+            "--epoch at=s --floor at",
             "--epoch at=s: field at: the time is outside the years 0001 to 9999 of timestamptz",
             ("--epoch at=ms",),
         ),
@@ -379,7 +390,7 @@ def test_numbers_inside_others_are_times_too() -> None:
             b'{"at": 1767225600.3099961}',
             "--epoch at=s",
             "--epoch at=s: field at: the number of time units is not a whole number of microseconds",
-            ("--json-mode lenient --epoch at=s",),
+            ("--epoch at=s --floor at",),
         ),
         (
             {"at": 1},
@@ -450,3 +461,52 @@ def test_a_rename_names_a_field_and_a_column_once() -> None:
     for texts in (["a=b", "a=c"], ["a=b", "c=b"], ["a"], ["a="]):
         with pytest.raises(BadConfig, match="--rename"):
             read_renames(texts)
+
+
+NANOSECONDS = {
+    "at": "2024-01-05T10:00:00.123456789Z",
+    "in": {"t": "2024-01-05T10:00:00.1234567"},
+}
+
+
+def test_digits_below_a_microsecond_are_refused_by_name_with_what_to_type() -> None:
+    refusals = inferred(NANOSECONDS).refusals
+    assert [(refusal.reason, refusal.ways) for refusal in refusals] == [
+        (
+            "field at is a timestamptz with digits below a microsecond, which no type holds",
+            ("--floor at", "--column at:string", "--leave-out at"),
+        ),
+        (
+            "field in.t is a timestamp with digits below a microsecond, which no type holds",
+            ("--floor in.t", "--column in.t:string", "--leave-out in.t"),
+        ),
+    ]
+
+
+def test_a_floor_makes_them_times() -> None:
+    floors = (("at",), ("in", "t"))
+    inner = pa.struct([pa.field("t", pa.timestamp("us"))])
+    assert columns(NANOSECONDS, floors=floors) == {"at": TIMESTAMPTZ, "in": inner}
+    epochs = ((("ns",), "ns"),)
+    refusals = inferred({"ns": 1_700_000_000_123_456_789}, epochs=epochs).refusals
+    assert [refusal.ways for refusal in refusals] == [("--epoch ns=ns --floor ns",)]
+    values = columns({"ns": 1_700_000_000_123_456_789}, epochs=epochs, floors=(("ns",),))
+    assert values == {"ns": TIMESTAMPTZ}
+
+
+def test_a_declared_time_with_more_digits_is_offered_a_floor() -> None:
+    declared = ((("at",), TIMESTAMPTZ),)
+    (refusal,) = inferred({"at": "2024-01-05T10:00:00.123456789Z"}, columns=declared).refusals
+    assert refusal.ways[0] == "--floor at"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        (("nope",), "--floor nope: there is no such column; the columns are n, at"),
+        (("n",), "--floor n: column n is long, and only timestamp and timestamptz have fractions of seconds"),
+    ],
+)  # fmt: skip
+def test_a_floor_of_what_is_no_time_is_refused(path: FieldPath, reason: str) -> None:
+    value = {"n": 1, "at": "2024-01-05T10:00:00Z"}
+    assert [each.reason for each in inferred(value, floors=(path,)).refusals] == [reason]

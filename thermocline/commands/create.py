@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connectors.iceberg.create import RESERVED_NAMES, create_table
 from connectors.json.renames import read_renames, unfit_renames, with_fields
-from connectors.json.wishes import Refusal, Wishes, with_epochs
+from connectors.json.wishes import Refusal, Wishes, unfit_floors, with_epochs
 from connectors.kafka.clusters import KafkaClusters
 from planner.binding import Binding
 from planner.cut import LogBounds
@@ -68,6 +68,13 @@ from thermocline.inferring import inferred_columns, newest_records, refused, rep
     help="Numbers of this column are times; a.b inside others.",
 )
 @click.option(
+    "--floor",
+    "floors",
+    multiple=True,
+    metavar="NAME",
+    help="Times of this column lose what is below a microsecond; else such a record is bad.",
+)
+@click.option(
     "--partition-by",
     multiple=True,
     metavar="TERM",
@@ -101,6 +108,7 @@ def command(
     leave_out: tuple[str, ...],
     renames: tuple[str, ...],
     epochs: tuple[str, ...],
+    floors: tuple[str, ...],
     partition_by: tuple[str, ...],
     sort_by: tuple[str, ...],
     on_error: str,
@@ -129,6 +137,7 @@ def command(
         columns=tuple(map(_column, columns)),
         leave_out=tuple(map(read_path, leave_out)),
         epochs=tuple(map(_epoch, epochs)),
+        floors=tuple(map(read_path, floors)),
         renames=read_renames(renames),
         lenient=json_mode == "lenient",
         reserved=RESERVED_NAMES.union(METADATA_COLUMNS),
@@ -144,6 +153,7 @@ def command(
         else:
             declared = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
             payload, refusals = with_epochs(declared, wishes.epochs)
+            refusals += tuple(unfit_floors(payload, wishes.floors))
             payload = with_fields(payload, wishes.renames)
             unfit = unfit_renames(wishes.renames, payload, ())
             refusals += tuple(Refusal(reason, ()) for reason in unfit)
@@ -159,6 +169,7 @@ def command(
         partition_by=partition_by,
         sort_by=sort_by,
         comment=comment,
+        floors=wishes.floors,
         replaces=replaces,
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
