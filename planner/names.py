@@ -67,7 +67,7 @@ class TableName:
 
     @property
     def dotted(self) -> str:
-        """The parts joined by dots, whatever is in them."""
+        """The parts joined by dots, unquoted."""
         return ".".join((self.catalog, *self.namespace, self.name))
 
     def side(self, side: str) -> TableName:

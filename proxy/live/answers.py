@@ -202,7 +202,7 @@ class TableAnswers:
                 self._usable[contract] = (*self._usable[contract], piece)
 
     def note(self, written: Iterable[LivePiece], room: Room, user: str | None) -> None:
-        """Note files that were written for a user, whatever comes of them."""
+        """Note files that were written for a user, kept or not."""
         written = tuple(written)
         with self._lock:
             self._note(written)
