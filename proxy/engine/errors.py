@@ -69,7 +69,7 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
     ("Unimplemented order by type", "ORDER BY takes no USING; write ASC or DESC."),
 )
 #: Words of DuckDB's source in what it has not implemented: names of functions, types and classes.
-_SOURCE = re.compile(r"(?i:unimplemented|not.implemented)|[a-z][A-Z]|::")
+_SOURCE = re.compile(r"(?i:unimplemented|not.implemented)|[a-z](?!Zone\b)[A-Z]|::")
 _NAMES_IN_QUOTES = re.compile(r"\"[^\"]*\"|'[^']*'")
 #: A path or address: at least two levels, from the root or after a scheme.
 _PATH = re.compile(

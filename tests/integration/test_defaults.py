@@ -49,6 +49,7 @@ OTHERS = {
     "deploy/test_images.py": "the name of an image",
     "deploy/test_trial.py": "the name of a service; what it starts is the image's",
     "integration/test_bad_input.py": "it is refused before it starts",
+    "integration/test_ports_in_use.py": "ports that are taken, and one table: it is about what comes before",
     "integration/test_process_defaults.py": "it ends before it listens",
     "integration/test_refusals_at_start.py": "it is refused before it starts",
     "packaging/round_trip.py": "an installed wheel, with variables alone",

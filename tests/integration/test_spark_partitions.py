@@ -270,7 +270,7 @@ def test_a_partition_whose_folder_no_disk_takes_is_named(
     with pytest.raises(BadBinding) as caught:
         tier(table, values, 20)
     assert caught.value.message == (
-        f"{table.name}: a value of partition field url makes a folder's name of 336 characters, more than the store takes, "
+        f"{table.name}: a value of partition field url makes a folder's name of 334 characters, more than the store takes, "
         f"as it will again; partition by truncate or bucket of the column instead (ALTER TABLE ... REPLACE PARTITION FIELD "
         f"... WITH truncate(16, ...)). Then the table is tiered again."
     )
