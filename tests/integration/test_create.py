@@ -73,6 +73,12 @@ class Maker:
         )
         return [line for line in lines[1:] if not line.startswith("  ")]
 
+    def records(self, statements: str) -> list[str]:
+        """The answers of several statements, a line of JSON for each row."""
+        code, out, err = self.site.run("sql", statements, "--local", "--format", "jsonl")
+        assert code == 0, err
+        return out.splitlines()
+
     def rows(self, sql: str) -> list[str]:
         """The answer's lines below the names, as csv."""
         code, out, err = self.site.run("sql", sql, "--local", "--format", "csv")
@@ -446,14 +452,14 @@ def test_what_create_accepts_is_read_and_tiered(
             made[table] = len(values)
     if not made:
         return
-    sql = ";".join(f"SELECT count(*) FROM lake.net.{table}" for table in made)
+    sql = ";".join(f"SELECT count(*) AS n FROM lake.net.{table}" for table in made)
     whole = ";".join(f"SELECT * FROM lake.net.{table} ORDER BY kafka_offset" for table in made)
-    counts = [line for line in maker.rows(sql) if line.isdigit()]
-    assert counts == [str(count) for count in made.values()]
-    before = maker.rows(whole)
+    counts = maker.records(sql)
+    assert counts == [f'{{"n":{count}}}' for count in made.values()]
+    before = maker.records(whole)
     code, out, err = maker.site.run("tier", "--once", *(f"lake.net.{table}" for table in made))
     assert code == 0, err
     assert out.count(": published ") == len(made), err
-    cold = ";".join(f'SELECT count(*) FROM lake.net."{table}$cold"' for table in made)
-    assert [line for line in maker.rows(cold) if line.isdigit()] == counts
-    assert maker.rows(whole) == before
+    cold = ";".join(f'SELECT count(*) AS n FROM lake.net."{table}$cold"' for table in made)
+    assert maker.records(cold) == counts
+    assert maker.records(whole) == before
