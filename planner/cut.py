@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.binding import TOPIC, Binding
 from planner.errors import BadBinding, ClusterChanged, LogTruncated, TailGap, TopicRecreated
-from planner.names import TableName
+from planner.names import TableName, shell_word
 from planner.offsets import OffsetRange, OffsetVector
 from planner.schema import TableSchema
 from planner.topics import topic_name
@@ -327,7 +327,7 @@ def _untiered(table: TableName, watermark: Watermark, bounds: PartitionBounds) -
         raise TailGap(
             f"{where}: cold data ends at offset {start} but the log starts at {bounds.log_start}; "
             f"{bounds.log_start - start} offsets were removed before they were tiered. Raise the topic's "
-            f"retention.ms or tier more often, then run `thermocline gap accept {table}`: it gives the lost range up.",
+            f"retention.ms or tier more often, then run `thermocline gap accept {shell_word(table)}`: it gives the lost range up.",
             **facts,
         )
     if start > bounds.log_end:

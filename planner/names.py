@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import shlex
 import string
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -88,6 +89,11 @@ def name_parts(text: str) -> tuple[str, ...]:
     """
     *front, name = read_dotted(text)
     return *(level for part in front for level in part.split(".")), name
+
+
+def shell_word(table: object) -> str:
+    """Return a table's name as a shell takes it for one word: ``$`` and quotes are part of a name."""
+    return shlex.quote(str(table))
 
 
 def did_you_mean(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from planner.cut import LogBounds, Pin, check_log
 from planner.errors import BadParameter, ForeignCommit, TieringConflict
-from planner.names import TableName
+from planner.names import TableName, shell_word
 from planner.offsets import OffsetRange, OffsetVector
 from planner.resolver import foreign_commits, resolve
 from planner.snapshots import History
@@ -179,7 +179,7 @@ def accept_foreign(
         if not history.snapshots[snapshot_id].is_retained:
             raise ForeignCommit(
                 f"{table}: snapshot {snapshot_id} was expired since, so nobody can say what it added; look at the rows, "
-                f"and say what they cover with `thermocline covers {table}`.",
+                f"and say what they cover with `thermocline covers {shell_word(table)}`.",
                 table=str(table),
                 snapshot_id=snapshot_id,
             )
@@ -235,7 +235,7 @@ def _with_skips(after: Watermark, pin: Pin, skips: tuple[Skip, ...]) -> Watermar
     if pin.binding is None or not pin.binding.gives_rows_of(after.shape, pin.schema):
         raise BadParameter(
             f"{pin.table}: rows below the watermark were decoded with another shape than the binding's; restore "
-            f"the table properties, or run `thermocline shape accept {pin.table}`, first.",
+            f"the table properties, or run `thermocline shape accept {shell_word(pin.table)}`, first.",
             table=str(pin.table),
         )
     after = replace(after, skips=skips)

@@ -32,6 +32,7 @@ from collections.abc import Set
 from planner.carriers import carries
 from planner.errors import ForeignCommit, WatermarkMissing, WatermarkUnreadable
 from planner.growth import counted_growth
+from planner.names import shell_word
 from planner.snapshots import History, Snapshot
 from planner.watermark import Watermark, parse_watermark, readable_watermark
 
@@ -161,9 +162,9 @@ def _check_passes(
     if why is not None:
         way_out = (
             f"roll the table back to the snapshot before it, or, if its rows belong to the table, run "
-            f"`thermocline accept {table} --snapshot {snapshot.snapshot_id}`"
+            f"`thermocline accept {shell_word(table)} --snapshot {snapshot.snapshot_id}`"
             if snapshot.is_retained
-            else f"it was expired since: look at the rows, and say what they cover with `thermocline covers {table}`"
+            else f"it was expired since: look at the rows, and say what they cover with `thermocline covers {shell_word(table)}`"
         )
         raise ForeignCommit(
             f"{table}: snapshot {snapshot.snapshot_id} was committed by another writer above the watermark and "
@@ -243,7 +244,7 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
     if why is not None or tagged is None or text is None:
         raise WatermarkMissing(
             f"{table}: snapshots between {head} and its watermark were expired, and {why}; roll back to a "
-            f"snapshot that carries a watermark, or say what the table covers with `thermocline covers {table}`.",
+            f"snapshot that carries a watermark, or say what the table covers with `thermocline covers {shell_word(table)}`.",
             table=table,
             snapshot_id=head,
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from planner.binding import Binding
 from planner.cut import LogBounds, Pin, check_log
 from planner.errors import ShapeMismatch
+from planner.names import shell_word
 from planner.offsets import OffsetRange, OffsetVector
 from planner.watermark import Watermark
 
@@ -74,7 +75,7 @@ def plan_tiering(
             f"{pin.table}: rows below the watermark were decoded with shape {pin.watermark.shape}, the binding "
             f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode, epoch units or floors "
             f"changed); restore the table properties, or move the shape on purpose with `thermocline shape accept "
-            f"{pin.table}`.",
+            f"{shell_word(pin.table)}`.",
             table=str(pin.table),
             held=pin.watermark.shape,
             asked=pin.binding.shape,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -40,7 +41,7 @@ from planner.names import (
     TableName,
     side_name,
 )
-from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated
+from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated, nested_fields
 from planner.snapshots import TAG
 from planner.watermark import SUMMARY_KEY, Watermark, format_watermark
 
@@ -238,6 +239,7 @@ def _all_columns(table: TableName, columns: Sequence[Column], binding: Binding) 
     leading = (Column(0, name, METADATA_TYPES[name]) for name in added)
     schema = TableSchema(0, (*leading, *columns))
     _check_names(table, schema.columns)
+    _check_paths(table, schema.columns)
     check_federated(table, schema)
     return schema
 
@@ -271,6 +273,26 @@ def _name_mapping(schema: Schema, columns: Sequence[Column]) -> NameMapping:
             for field in create_mapping_from_schema(schema)
         ]
     )
+
+
+def _check_paths(table: TableName, columns: Sequence[Column]) -> None:
+    """Refuse two fields of one dotted name, by which Iceberg's libraries look fields up at every level."""
+
+    def paths(prefix: str, name: str, kind: pa.DataType) -> Iterator[str]:
+        path = f"{prefix}{name}"
+        yield path
+        for field in nested_fields(kind):
+            yield from paths(f"{path}.", field.name, field.type)
+
+    counts = Counter(path for column in columns for path in paths("", column.name, column.type))
+    path, count = counts.most_common(1)[0]
+    if count > 1:
+        raise BadConfig(
+            f"{table}: two fields are called {path}, one by a dot in its name and one inside another, which Iceberg does not "
+            f"tell apart; leave one out, or give the column another name, with --rename FIELD=COLUMN.",
+            table=str(table),
+            column=path,
+        )
 
 
 def _check_names(table: TableName, columns: Sequence[Column]) -> None:

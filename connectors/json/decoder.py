@@ -18,7 +18,7 @@ from connectors.json.strict import Fallback, read_record, refuse
 from connectors.json.vectorized import FastPath
 from planner.binding import Binding
 from planner.errors import BadBinding, UndecodableRecord
-from planner.names import KAFKA_ERROR, KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE
+from planner.names import KAFKA_ERROR, KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE, shell_word
 from planner.ports import Decoded
 from planner.schema import METADATA_TYPES, TableSchema
 from planner.watermark import Outcomes
@@ -125,7 +125,7 @@ class JsonDecoder:
             cure = "bind the table to a topic of JSON records; where it is a single one, run"
         return UndecodableRecord(
             f"{self._table}: the record at partition {partition}, offset {offset} does not decode: "
-            f"{unfit.message}; {cure} `thermocline skip {self._table} --partition {partition} --offset {offset}`, "
+            f"{unfit.message}; {cure} `thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, "
             f"or choose error policy null or skip for the table.",
             table=self._table,
             partition=partition,

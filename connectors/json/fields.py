@@ -5,6 +5,7 @@ Both decoding paths walk this tree, so a type, a key or an epoch unit is interpr
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from planner.binding import Binding
 from planner.errors import BadBinding, UnsupportedType
+from planner.names import shell_word
 from planner.schema import PRIMITIVES, Column, EpochUnit, TableSchema, field_id_if_any
 
 Kind = Literal[
@@ -78,7 +80,7 @@ def payload_fields(table: str, schema: TableSchema, binding: Binding) -> tuple[F
         UnsupportedType: a column's type has no JSON form.
     """
     claimed = _keys(table, schema.payload)
-    times = _Times(table, dict(binding.epoch_units), frozenset(binding.floors))
+    times = _Times(table, binding, dict(binding.epoch_units), frozenset(binding.floors))
     return tuple(
         _field(
             times,
@@ -96,8 +98,17 @@ class _Times:
     """How a table's times are read, by field id."""
 
     table: str
+    binding: Binding
     units: Mapping[int, EpochUnit]
     floors: frozenset[int]
+
+    def anew(self, path: str, unit: EpochUnit) -> str:
+        """The command that makes the table anew with ``path`` as a time."""
+        cluster = f" --kafka {self.binding.kafka}" if self.binding.kafka else ""
+        return (
+            f"thermocline create {shell_word(self.table)} --topic {self.binding.topic}{cluster} --replace --infer --epoch "
+            f"{shlex.quote(f'{path}={unit}')}"
+        )
 
 
 def _keys(table: str, columns: tuple[Column, ...]) -> dict[str, tuple[str, ...]]:
@@ -145,7 +156,7 @@ def _field(
         raise BadBinding(
             f"{times.table}: an epoch unit is declared for {path}, which is {name}; only date, timestamp and "
             f"timestamptz can have one: remove the property thermocline.epoch_unit.<field id>, or, while the table has "
-            f"no rows, make it anew: `thermocline create {times.table} --replace --infer --epoch ...`.",
+            f"no rows, make it anew: `{times.anew(path, unit)}`.",
             table=times.table,
             column=path,
         )

@@ -97,6 +97,8 @@ class _Inference:
         self._units: dict[FieldPath, EpochUnit] = {}
         self._leave_out: set[FieldPath] = set()
         self._floors: set[FieldPath] = set()
+        #: Names of columns that renames were offered with.
+        self._offered: list[str] = []
         #: Declared columns of which no record has a value.
         self._new: list[Column] = []
         #: Fields that the run came to: what lies inside a declared or left out one is not looked at.
@@ -130,6 +132,12 @@ class _Inference:
             node = self._node(path)
             if (node.path if node else path) in self._declared:
                 self._refuse(f"column {spell(path)} is given twice")
+            elif node is None and len(path) > 1 and self._node(path[:1]):
+                self._refuse(
+                    f"{column_option(path, type_text(kind))}: no sample has such a field inside {spell(path[:1])}; a column "
+                    f"of this name is written in quotes",
+                    column_option((".".join(path),), type_text(kind)),
+                )
             elif node is None:
                 self._new.append(Column(0, ".".join(path), kind))
             self._declared[node.path if node else path] = kind
@@ -224,6 +232,13 @@ class _Inference:
                     *self._rename_options(member),
                 )
                 continue
+            if _has_twin(node, name):
+                self._refuse(
+                    f"field {spell(member.path)} has the name of a field inside another, which Iceberg does not tell apart",
+                    leave_out_option(member.path),
+                    *self._rename_options(member),
+                )
+                continue
             kind = self._type(member)
             if kind is not None:
                 members.append((name, kind))
@@ -233,7 +248,9 @@ class _Inference:
         """The option that makes an outermost field a column of another name."""
         if len(node.path) == 1:
             (name,) = node.path
-            yield rename_option(name, other_name(name, self._root.members))
+            column = other_name(name, (*self._root.members, *self._offered))
+            self._offered.append(column)
+            yield rename_option(name, column)
 
     def _type(self, node: FieldValues) -> pa.DataType | None:
         """The type of one field, or None: it becomes no column."""
@@ -245,6 +262,10 @@ class _Inference:
         kinds = node.kinds
         if node.path in self._units and kinds.keys() <= self._epoch_kinds:
             return TIMESTAMPTZ
+        if kinds.keys() == {"a number", "a string"} and _all_fit(
+            "double", pa.float64(), node.values
+        ):
+            return pa.float64()
         if len(kinds) > 1:
             return self._mixed_type(node)
         if node.is_too_deep:
@@ -393,6 +414,16 @@ class _Inference:
         if kind is None:
             return self._untyped(node, "nothing in it has a type")
         return pa.list_(pa.field("element", kind))
+
+
+def _has_twin(node: FieldValues, name: str) -> bool:
+    """Return whether the dots of a member's name lead to a field inside another member, too."""
+    levels = name.split(".")
+    for end in range(1, len(levels)):
+        member = node.members.get(".".join(levels[:end]))
+        if member and resolve(tuple(levels[end:]), member, FieldValues.inside):
+            return True
+    return False
 
 
 def _all_fit(

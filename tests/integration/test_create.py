@@ -371,10 +371,12 @@ def test_a_table_that_its_unit_broke_is_made_anew_and_tiered(maker: Maker) -> No
         *("--epoch", "p.t=s", "--partition-by", "day(p.t)"),
     )
     for table, kind in (("whole", "long"), ("fractions", "double")):
+        topic = maker.topics[table]
         assert maker.error(f"SELECT * FROM lake.net.{table}") == (
             f"thermocline: lake.net.{table}: an epoch unit is declared for at, which is {kind}; only date, timestamp "
             f"and timestamptz can have one: remove the property thermocline.epoch_unit.<field id>, or, while the table "
-            f"has no rows, make it anew: `thermocline create lake.net.{table} --replace --infer --epoch ...`."
+            f"has no rows, make it anew: `thermocline create lake.net.{table} --topic {topic} --replace --infer --epoch "
+            f"at=ms`."
         )
         code, lines = maker.create(table, "--replace", "--infer", "--epoch", "at=ms")
         assert (code, lines[1:]) == (0, ["  at  timestamp[us, tz=UTC]"])

@@ -510,3 +510,43 @@ def test_a_declared_time_with_more_digits_is_offered_a_floor() -> None:
 def test_a_floor_of_what_is_no_time_is_refused(path: FieldPath, reason: str) -> None:
     value = {"n": 1, "at": "2024-01-05T10:00:00Z"}
     assert [each.reason for each in inferred(value, floors=(path,)).refusals] == [reason]
+
+
+def test_a_field_called_like_one_inside_another_is_refused_with_what_works() -> None:
+    value = {"a.b": 1, "a": {"b": 2}, "n": 3}
+    (refusal,) = inferred(value).refusals
+    assert refusal.reason == (
+        'field "a.b" has the name of a field inside another, which Iceberg does not tell apart'
+    )
+    assert refusal.ways == ("--leave-out '\"a.b\"'", '--rename \'"a.b"="a.b_2"\'')
+    for way in refusal.ways:
+        option, text = shlex.split(way)
+        wishes = (
+            {"leave_out": (read_path(text),)}
+            if option == "--leave-out"
+            else {"renames": read_renames([text])}
+        )
+        assert inferred(value, **wishes).refusals == ()
+
+
+def test_renames_that_are_offered_together_go_together() -> None:
+    value = {"id": "a", "Id": 1, "ID": True}
+    offers = [refusal.ways[-1] for refusal in inferred(value).refusals]
+    renames = read_renames([shlex.split(offer)[1] for offer in offers])
+    assert inferred(value, renames=renames).refusals == ()
+
+
+def test_numbers_beside_the_names_of_floats_are_doubles() -> None:
+    assert columns({"x": "NaN"}, {"x": 1.5}, {"x": "-Infinity"}) == {"x": pa.float64()}
+
+
+def test_a_declared_field_that_no_sample_has_inside_another_is_refused() -> None:
+    value = {"after": {"t": 1}}
+    declared = ((("after", "tt"), pa.string()),)
+    (refusal,) = inferred(value, columns=declared).refusals
+    assert refusal.reason == (
+        "--column after.tt:string: no sample has such a field inside after; a column of this name is written in quotes"
+    )
+    assert refusal.ways == ("--column '\"after.tt\":string'",)
+    quoted = ((("after.tt",), pa.string()),)
+    assert "after.tt" in columns(value, columns=quoted)

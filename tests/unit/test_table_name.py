@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from planner.errors import BadConfig
-from planner.names import TableName, side_name
+from planner.names import TableName, shell_word, side_name
 
 
 def test_a_table_name_has_a_catalog_and_one_level_or_more() -> None:
@@ -70,3 +72,11 @@ def test_a_side_is_told_by_its_suffix_in_any_case(
     name: str, side: tuple[str, str] | None
 ) -> None:
     assert side_name(name) == side
+
+
+def test_a_name_in_a_line_to_type_is_one_word_of_a_shell() -> None:
+    for name in (("net", "flows"), ("n", "conn$x"), ("logs", 'web "x" $HOME')):
+        table = TableName("lake", (name[0],), name[1])
+        assert shlex.split(f"thermocline skip {shell_word(table)}")[2:] == [str(table)]
+        assert TableName.parse(shlex.split(shell_word(table))[0]) == table
+    assert shell_word(TableName("lake", ("net",), "flows-v2")) == "lake.net.flows-v2"
