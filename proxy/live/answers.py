@@ -128,14 +128,20 @@ class TableAnswers:
         self._answers.move_to_end(answer.cut)
 
     def keep(self, answer: Answer, room: Room, user: str | None, size: int) -> Answer | None:
-        """Keep an answer, whose own files have ``size`` bytes; None where files that it names are gone."""
+        """Keep an answer, whose own files have ``size`` bytes; None where files that it names are gone.
+
+        The text of a plain table may be made again: then the first answer is handed out again.
+        """
         with self._lock:
             if not self._are_there(answer.pieces):
                 return None
+            before = self._answers.get(answer.cut)
+            if before is not None and before.etag == answer.etag:
+                self._hand_out(before)
+                return before
             room.add_answer(answer, user)
             if answer.paths:
                 room.add_file(answer.location, user, size)
-            before = self._answers.pop(answer.cut, None)
             if before is not None:  # its files stay as long as it is good for
                 self._answers[f"{answer.cut} {before.etag}"] = before
             self._answers[answer.cut] = answer

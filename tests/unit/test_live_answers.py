@@ -12,7 +12,7 @@ from planner.live_pieces import LivePiece
 from planner.offsets import OffsetRange, OffsetVector
 from proxy.deadline import Cancellation, Deadline
 from proxy.live.answers import Answer, TableAnswers, etag_of
-from proxy.live.room import Rooms
+from proxy.live.room import Room, Rooms
 from proxy.live.texts import Texts
 
 KEY = ("tail",)
@@ -188,6 +188,27 @@ def test_another_answer_to_the_same_cut_leaves_the_first_its_time(
     second = keep(answers, answer("cut", piece("b"), raw=b"[]"))
     assert answers.of("cut") is second
     assert answers.expired(5.0) == ("a", "list of cut", "at cut")
+
+
+def test_a_text_that_is_made_again_is_the_same_answer_and_counts_once(
+    answers: TableAnswers, clock: list[float]
+) -> None:
+    room = answers.rooms.live = Room("tables as they are", 2, 100)
+    first, *others = (
+        Answer("cut", "plain", "table", etag_of("plain", b"{}"), (), (), 0.0) for _ in range(3)
+    )
+    assert answers.keep(first, room, "ada", 0) is first
+    clock[0] = 10.0
+    for other in others:
+        assert answers.keep(other, room, "ada", 0) is first
+    room.check("ada")
+    assert answers.expired(10.0) == ()
+    assert answers.of("cut") is first
+    clock[0] = 20.0
+    answers.expired(15.0)
+    assert answers.of("cut") is None
+    room.add_answer("another", "bob")
+    room.check("bob")
 
 
 def test_pieces_of_named_cuts_are_for_named_cuts(
