@@ -249,6 +249,20 @@ def test_answers_and_files_take_room_until_they_go(
     live.check("ada")
 
 
+def test_what_is_written_after_the_folder_was_lost_takes_no_room(
+    answers: TableAnswers,
+) -> None:
+    answers.rooms = Rooms(max_bytes=320)
+    live = answers.rooms.live
+    answers.forget()  # a load is still at work
+    late = replace(piece("late"), size=290)
+    note(answers, late)
+    assert answers.keep(answer("cut", late), live, "ada", 10) is None
+    assert answers.keep(answer("empty"), live, "ada", 290) is None
+    assert answers.of("cut") is answers.of("empty") is None
+    live.check("ada")
+
+
 def test_a_turn_of_a_named_cut_holds_no_other_load_up(answers: TableAnswers) -> None:
     with (
         answers.turn(Deadline(60), is_named=True),
