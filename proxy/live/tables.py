@@ -315,7 +315,9 @@ class LiveTables:
         if not is_named and contract.freshness.side is None:
             answers.use(key, str(contract), pieces)
             if (merge := merge_of(pieces)) is not None:
-                self._merging.begin(MergeTask(answers, pin, cut, key, str(contract), merge))
+                self._merging.begin(
+                    MergeTask(answers, pin, cut, key, str(contract), merge, session.user)
+                )
         return pieces
 
     def _answers_of(self, table: TableName) -> TableAnswers:
