@@ -229,10 +229,21 @@ def plain_metadata(document: Mapping[str, Any], pin: Pin, cut: str) -> dict[str,
 
 
 def _log(document: Mapping[str, Any], pin: Pin) -> list[Mapping[str, Any]]:
-    """Return the log up to the pinned snapshot: what is younger is no part of this cut."""
+    """Return the log up to the pinned snapshot: what is younger is no part of this cut.
+
+    An expiry may have cleared the log before the pin, which a tag retains: then by time.
+    """
     log = list(document.get("snapshot-log") or ())
     ids = [entry["snapshot-id"] for entry in log]
-    return log[: len(ids) - ids[::-1].index(pin.snapshot_id)] if pin.snapshot_id in ids else log
+    if pin.snapshot_id in ids:
+        return log[: len(ids) - ids[::-1].index(pin.snapshot_id)]
+    snapshots = document.get("snapshots") or ()
+    # Without a snapshot the pin is older than all of the log.
+    at_ms = next(
+        (each["timestamp-ms"] for each in snapshots if each["snapshot-id"] == pin.snapshot_id),
+        0,
+    )
+    return [entry for entry in log if entry["timestamp-ms"] < at_ms]
 
 
 def in_folder_of(document: Mapping[str, Any], metadata_location: str) -> dict[str, Any]:

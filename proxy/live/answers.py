@@ -75,6 +75,8 @@ class TableAnswers:
     _pieces: dict[str, float] = field(default_factory=dict)
     #: The newest live answer, and when its measuring began.
     _newest: tuple[float, Answer] | None = None
+    #: Whether the folder is lost: what loads still write there takes no room.
+    _is_lost: bool = False
 
     @contextmanager
     def turn(self, deadline: Deadline, *, is_named: bool = False) -> Iterator[None]:
@@ -128,14 +130,21 @@ class TableAnswers:
         self._answers.move_to_end(answer.cut)
 
     def keep(self, answer: Answer, room: Room, user: str | None, size: int) -> Answer | None:
-        """Keep an answer, whose own files have ``size`` bytes; None where files that it names are gone."""
+        """Keep an answer, whose own files have ``size`` bytes; None where files that it names are gone,
+        or the folder is.
+
+        The text of a plain table may be made again: then the first answer is handed out again.
+        """
         with self._lock:
-            if not self._are_there(answer.pieces):
+            if self._is_lost or not self._are_there(answer.pieces):
                 return None
+            before = self._answers.get(answer.cut)
+            if before is not None and before.etag == answer.etag:
+                self._hand_out(before)
+                return before
             room.add_answer(answer, user)
             if answer.paths:
                 room.add_file(answer.location, user, size)
-            before = self._answers.pop(answer.cut, None)
             if before is not None:  # its files stay as long as it is good for
                 self._answers[f"{answer.cut} {before.etag}"] = before
             self._answers[answer.cut] = answer
@@ -205,6 +214,8 @@ class TableAnswers:
         """Note files that were written for a user, kept or not."""
         written = tuple(written)
         with self._lock:
+            if self._is_lost:
+                return
             self._note(written)
             for piece in written:
                 if piece.path is not None:
@@ -260,7 +271,8 @@ class TableAnswers:
         return (*unused, *(path for answer in old for path in answer.paths))
 
     def forget(self) -> None:
-        """Take no more room: the folder is not ours any more."""
+        """Take no more room from here on: the folder is not ours any more."""
         with self._lock:
+            self._is_lost = True
             own = [answer.location for answer in self._answers.values() if answer.paths]
             self.rooms.forget(self._answers.values(), (*self._pieces, *own))

@@ -26,7 +26,10 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """What to merge: of the tail ``key``, of answers under ``contract``, the rows as of ``cut``."""
+    """What to merge: of the tail ``key``, of answers under ``contract``, the rows as of ``cut``.
+
+    The file counts for ``user``, whose load it was that made it necessary.
+    """
 
     answers: TableAnswers
     pin: Pin
@@ -34,6 +37,7 @@ class MergeTask:
     key: tuple[object, ...]
     contract: str
     merge: Merge
+    user: str | None
 
 
 class Merging:
@@ -107,7 +111,7 @@ class Merging:
             [task.merge.hole],
             deadline,
             None,
-            lambda written: answers.note(written, answers.rooms.live, None),
+            lambda written: answers.note(written, answers.rooms.live, task.user),
         )
         # In the table's turn: a load under way would replace what is noted meanwhile.
         with answers.turn(deadline):

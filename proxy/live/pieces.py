@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from connectors.iceberg.live.files import LiveFiles
@@ -32,20 +32,19 @@ class PieceWriter:
         self,
         pin: Pin,
         cut: TableCut,
-        holes: Sequence[Hole],
+        holes: Iterable[Hole],
         deadline: Deadline,
         owner: str | None,
         note: Callable[[Sequence[LivePiece]], None],
     ) -> tuple[LivePiece, ...]:
         """Write a file for each hole of a cut that has a tail, by the deadline.
 
-        ``note`` gets each one as it is written, also where its caller has gone.
+        ``holes`` are asked for the next one once the last is written. ``note`` gets each file as it is written, also
+        where its caller has gone.
 
         Raises:
-            FederationError: as ``Tails.read``, ``Engine.run`` and ``LiveFiles.write_piece``.
+            FederationError: as ``holes``, ``Tails.read``, ``Engine.run`` and ``LiveFiles.write_piece``.
         """
-        if not holes:
-            return ()
         hot = cut.hot
         if hot is None:
             raise ValueError(f"{cut.table} has no tail")

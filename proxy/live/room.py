@@ -18,6 +18,10 @@ MAX_NAMED_ANSWERS = 10_000
 #: Bytes of live files of all tables, unless configured. Files of named cuts have a part of them.
 MAX_LIVE_BYTES = 64 << 30
 _NAMED_PART = 16
+#: Sizes are known once files are written, so loads at the same time go beyond the total. For users with little there is
+#: this part of the total more, and of what is left of that each may have a part.
+_SPARE = 4
+_PART_OF_SPARE = 4
 
 
 class Room:
@@ -28,26 +32,21 @@ class Room:
         self._what = what
         self._lock = threading.Lock()
         self._answers = _Ledger(max_answers)
-        self._bytes = _Ledger(max_bytes)
+        self._bytes = _Ledger(max_bytes, max_bytes // _SPARE)
 
     def check(self, user: str | None) -> None:
-        """Make sure that one more answer may be written for a user.
+        """Make sure that one more file or answer may be written for a user.
 
         Raises:
             Overloaded: too many are still good, of all users or of this one; or their files are too large.
         """
         with self._lock:
-            if not self._answers.has_room(user):
-                raise Overloaded(
-                    f"{self._answers.of[user]:,} answers of {self._what} that you asked for are still good, of {self._answers.total:,} "
-                    f"in all; what is left is for others. Load less often, or lower iceberg_rest.live_ttl_s."
-                )
-            if not self._bytes.has_room(user):
-                raise Overloaded(
-                    f"{self._bytes.of[user]:,} bytes of files of {self._what} that you asked for are still good, of "
-                    f"{self._bytes.total:,} in all; what is left is for others. Load less often, or raise "
-                    f"iceberg_rest.max_live_bytes."
-                )
+            for ledger, what, remedy in (
+                (self._answers, "answers", "lower iceberg_rest.live_ttl_s"),
+                (self._bytes, "bytes of files", "raise iceberg_rest.max_live_bytes"),
+            ):
+                if not ledger.has_room(user):
+                    raise Overloaded(ledger.refusal(user, f"{what} of {self._what}", remedy))
 
     def add_answer(self, answer: Hashable, user: str | None) -> None:
         with self._lock:
@@ -68,28 +67,43 @@ class Room:
 
 
 class _Ledger:
-    """Who has how much of a total."""
+    """Who has how much of a total. Of the ``spare`` beyond it only users get some who have little."""
 
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.of: Counter[str | None] = Counter()
+    def __init__(self, total: int, spare: int = 0) -> None:
+        self._total = total
+        self._spare = spare
+        self._of: Counter[str | None] = Counter()
         self._entries: dict[Hashable, tuple[str | None, int]] = {}
         self._in_use = 0
 
     def has_room(self, user: str | None) -> bool:
-        return has_share(self.of[user], self._in_use, self.total)
+        own, left = self._of[user], self._total + self._spare - self._in_use
+        return has_share(own, self._in_use, self._total) or own * _PART_OF_SPARE < left
+
+    def refusal(self, user: str | None, what: str, remedy: str) -> str:
+        """Say why there is no room for a user, and what to do; ``what`` is counted, a plural."""
+        own, in_use = self._of[user], f"{self._in_use:,}"
+        if not own:
+            return (
+                f"Other users have {in_use} {what} that are still good, which is all there may be. Try again later, or "
+                f"{remedy}."
+            )
+        return (
+            f"{own:,} {what} that you asked for are still good, and {in_use} of all users, of {self._total:,}; what is left "
+            f"is for others. Load less often, or {remedy}."
+        )
 
     def add(self, key: Hashable, user: str | None, amount: int) -> None:
         self._entries[key] = user, amount
-        self.of[user] += amount
+        self._of[user] += amount
         self._in_use += amount
 
     def remove(self, key: Hashable) -> None:
         user, amount = self._entries.pop(key, (None, 0))
         self._in_use -= amount
-        self.of[user] -= amount
-        if not self.of[user]:
-            del self.of[user]
+        self._of[user] -= amount
+        if not self._of[user]:
+            del self._of[user]
 
 
 class Rooms:

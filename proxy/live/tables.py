@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +25,7 @@ from planner.errors import (
     UnknownTable,
 )
 from planner.live_pieces import (
+    Hole,
     LivePiece,
     Tiling,
     check_tiled,
@@ -298,14 +299,14 @@ class LiveTables:
             if is_named:
                 answers.leave(key, pieces)
 
-        written = self._writer.write(
-            pin,
-            cut,
-            tiling.holes,
-            deadline,
-            session.user,
-            note,
-        )
+        def holes() -> Iterator[Hole]:
+            for hole in tiling.holes:
+                room.check(session.user)  # what was there before may have been used up
+                yield hole
+
+        written: tuple[LivePiece, ...] = ()
+        if tiling.holes:
+            written = self._writer.write(pin, cut, holes(), deadline, session.user, note)
         pieces = (*tiling.pieces, *written)
         try:
             check_tiled(hot.ranges, pieces)
@@ -315,7 +316,9 @@ class LiveTables:
         if not is_named and contract.freshness.side is None:
             answers.use(key, str(contract), pieces)
             if (merge := merge_of(pieces)) is not None:
-                self._merging.begin(MergeTask(answers, pin, cut, key, str(contract), merge))
+                self._merging.begin(
+                    MergeTask(answers, pin, cut, key, str(contract), merge, session.user)
+                )
         return pieces
 
     def _answers_of(self, table: TableName) -> TableAnswers:

@@ -74,7 +74,7 @@ class _Call:
     client: RestClient | None
 
 
-_Answer = TypeVar("_Answer", bound=Response | _Load)
+_Answer = TypeVar("_Answer", bound=Response | _Load | Session)
 
 
 class RestApplication:
@@ -117,24 +117,30 @@ class RestApplication:
         await answer(scope, receive, send)
 
     async def _entered(self, request: Request, body: bytes, call: _Call) -> Response | _Load:
-        """Answer a request; where a password has to be checked first, on a thread for logins."""
+        """Answer a request. A password is checked on a thread for logins, and nothing else is done there."""
         if _is_login(request):
             form = _login_form(request, body, call)
             if isinstance(form, Response):
                 return await self._on_thread(self._threads, lambda: form, call)
             return await self._checked(form, partial(self._token, *form), call)
-        work = partial(self._answer, request, call.record)
+        let_in = partial(self._let_in, request, call.record)
         login = login_of(request.headers.get("authorization"))
-        if login is None or self._gate.remembers(*login):
-            return await self._on_thread(self._threads, work, call)
-        return await self._checked(login, work, call)
+        if login is None:
+            return await self._on_thread(
+                self._threads, lambda: self._answer(request, call.record, let_in()), call
+            )
+        session = await self._checked(login, let_in, call)
+        if isinstance(session, Response):
+            return session
+        return await self._on_thread(
+            self._threads, partial(self._answer, request, call.record, session), call
+        )
 
     async def _checked(
         self, login: tuple[str, str], work: Callable[[], _Answer], call: _Call
     ) -> _Answer | Response:
-        is_proved = self._gate.remembers(*login)
         try:
-            with self._logins.one(login[0], is_proved=is_proved) as threads:
+            with self._logins.one(login[0], is_proved=self._gate.remembers(*login)) as threads:
                 return await self._on_thread(threads, work, call)
         except Overloaded as error:
             refusal = _failure(error, call)
@@ -176,16 +182,23 @@ class RestApplication:
 
         return await asyncio.get_running_loop().run_in_executor(threads, answered)
 
-    def _answer(self, request: Request, record: CallRecord) -> Response | _Load:
-        parts = [unquote(part) for part in _path(request).split("/")]
-        if len(parts) < 3 or parts[:2] != ["", "v1"]:
-            raise UnknownEndpoint(
-                "there is nothing at this address; an Iceberg REST catalog begins at /v1."
-            )
-        rest = parts[2:]
+    def _let_in(self, request: Request, record: CallRecord) -> Session:
+        """Say who calls: a user with a password, or with a token, or without a name.
+
+        Raises:
+            UnknownEndpoint: there is nothing at the address.
+            Unauthenticated, Unavailable, Overloaded: as ``CallGate.admitted``.
+        """
+        _segments(request)
         session = self._gate.admitted(request.headers.get("authorization"))
         peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         record.entered(session, peer)
+        return session
+
+    def _answer(
+        self, request: Request, record: CallRecord, session: Session
+    ) -> Response | _Load:
+        rest = _segments(request)
         if rest == ["config"]:
             warehouse = self._catalog.warehouse(session, request.query_params.get("warehouse"))
             return JSONResponse(self._catalog.config(warehouse))
@@ -373,6 +386,20 @@ def _path(request: Request) -> str:
     """The path as it was sent: a name may have a slash in it, encoded."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     return raw.decode("latin-1").partition("?")[0].rstrip("/")
+
+
+def _segments(request: Request) -> list[str]:
+    """Return what follows ``/v1`` in the path.
+
+    Raises:
+        UnknownEndpoint: it does not begin so.
+    """
+    parts = [unquote(part) for part in _path(request).split("/")]
+    if len(parts) < 3 or parts[:2] != ["", "v1"]:
+        raise UnknownEndpoint(
+            "there is nothing at this address; an Iceberg REST catalog begins at /v1."
+        )
+    return parts[2:]
 
 
 def _levels(text: str) -> tuple[str, ...]:

@@ -187,6 +187,28 @@ def test_a_reader_who_makes_cuts_up_fills_his_share_alone(live_harness: Sea) -> 
     live_harness.live.load(replace(eve, cut=texts[-1]), FLOWS, Deadline(60))
 
 
+def test_a_load_that_uses_up_a_share_ends_with_the_file_that_does(
+    live_harness: Sea, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.live_pieces._BLOCKS", (4, 16))
+    for partition in range(PARTITIONS):
+        for _ in range(50):
+            live_harness.produce(partition, "a" * 50)
+    named = replace(SESSION, user="eve", cut=made_up(live_harness, [40] * PARTITIONS))
+
+    def sizes() -> list[int]:
+        return [file.stat().st_size for file in live_harness.folder.rglob("*.parquet")]
+
+    live_harness.live.load(named, FLOWS, Deadline(60))
+    before = sizes()
+    assert len(before) > 2
+    live_harness.stop()
+    live_harness.start(max_bytes=16 * max(before))  # of named cuts, a sixteenth
+    with pytest.raises(Overloaded, match="bytes of files of named cuts that you asked for"):
+        live_harness.live.load(named, FLOWS, Deadline(60))
+    assert len(sizes()) == len(before) + 1
+
+
 def test_what_another_leader_wrote_at_the_same_offsets_is_read_again(live_harness: Sea) -> None:
     live_harness.produce(0, "old")
     live_harness.load()

@@ -171,6 +171,17 @@ def test_many_small_files_become_one_after_the_answer_and_only_once(
     assert sizes(live_harness) == [1] * (MERGE + 4) + [MERGE]
 
 
+def test_a_merged_file_counts_for_the_user_whose_load_made_it_necessary(
+    live_harness: Sea,
+) -> None:
+    for _ in range(MERGE):
+        live_harness.produce(0, "a")
+        live_harness.live.load(replace(SESSION, user="ada"), FLOWS, Deadline(60))
+    finish_merging(live_harness)
+    assert sizes(live_harness) == [1] * MERGE + [MERGE]
+    assert set(live_harness.live._rooms.live._bytes._of) == {"ada"}
+
+
 def test_a_merge_that_cannot_be_written_is_left_and_loads_go_on(
     live_harness: Sea, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from planner.live_pieces import LivePiece
 from planner.offsets import OffsetRange, OffsetVector
 from proxy.deadline import Cancellation, Deadline
 from proxy.live.answers import Answer, TableAnswers, etag_of
-from proxy.live.room import Rooms
+from proxy.live.room import Room, Rooms
 from proxy.live.texts import Texts
 
 KEY = ("tail",)
@@ -190,6 +190,27 @@ def test_another_answer_to_the_same_cut_leaves_the_first_its_time(
     assert answers.expired(5.0) == ("a", "list of cut", "at cut")
 
 
+def test_a_text_that_is_made_again_is_the_same_answer_and_counts_once(
+    answers: TableAnswers, clock: list[float]
+) -> None:
+    room = answers.rooms.live = Room("tables as they are", 2, 100)
+    first, *others = (
+        Answer("cut", "plain", "table", etag_of("plain", b"{}"), (), (), 0.0) for _ in range(3)
+    )
+    assert answers.keep(first, room, "ada", 0) is first
+    clock[0] = 10.0
+    for other in others:
+        assert answers.keep(other, room, "ada", 0) is first
+    room.check("ada")
+    assert answers.expired(10.0) == ()
+    assert answers.of("cut") is first
+    clock[0] = 20.0
+    answers.expired(15.0)
+    assert answers.of("cut") is None
+    room.add_answer("another", "bob")
+    room.check("bob")
+
+
 def test_pieces_of_named_cuts_are_for_named_cuts(
     answers: TableAnswers, clock: list[float]
 ) -> None:
@@ -225,6 +246,20 @@ def test_answers_and_files_take_room_until_they_go(
     live.check("ada")
     keep(answers, answer("cut", replace(large, path="again")))
     answers.forget()
+    live.check("ada")
+
+
+def test_what_is_written_after_the_folder_was_lost_takes_no_room(
+    answers: TableAnswers,
+) -> None:
+    answers.rooms = Rooms(max_bytes=320)
+    live = answers.rooms.live
+    answers.forget()  # a load is still at work
+    late = replace(piece("late"), size=290)
+    note(answers, late)
+    assert answers.keep(answer("cut", late), live, "ada", 10) is None
+    assert answers.keep(answer("empty"), live, "ada", 290) is None
+    assert answers.of("cut") is answers.of("empty") is None
     live.check("ada")
 
 

@@ -214,10 +214,18 @@ def test_a_plain_table_of_version_1_keeps_the_spec_that_its_files_have() -> None
     assert metadata.partition_specs[0].fields[0].field_id == 1000
 
 
-def test_a_log_that_does_not_reach_back_to_the_pin_stays() -> None:
-    document = {**DOCUMENT, "snapshot-log": DOCUMENT["snapshot-log"][1:]}
-    edited = live_metadata(document, PIN, LIVE, "c:cut")
-    assert edited["snapshot-log"] == document["snapshot-log"]
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_a_log_without_the_pin_ends_before_it(is_bound: bool) -> None:
+    """An expiry cleared the log before the pin, which a tag retains."""
+    before, newer = {"snapshot-id": 7, "timestamp-ms": 2_999}, DOCUMENT["snapshot-log"][1]
+    for log, expected in (([newer], []), ([before, newer], [before])):
+        document = {**DOCUMENT, "snapshot-log": log}
+        if is_bound:
+            edited = live_metadata(document, PIN, LIVE, "c:cut")
+        else:
+            edited = plain_metadata(document, pin(binding=None), "c:cut")
+        assert edited["snapshot-log"] == expected
+        TableMetadataUtil.parse_obj(edited)
 
 
 def test_ids_are_the_same_for_the_same_parts_and_none_that_is_there() -> None:

@@ -26,8 +26,8 @@ def test_one_reader_takes_three_quarters_and_others_are_still_answered() -> None
     with pytest.raises(Overloaded) as refused:
         rooms.named.check("eve")
     assert str(refused.value) == (
-        "7,501 answers of named cuts that you asked for are still good, of 10,000 in all; what is left is for others. "
-        "Load less often, or lower iceberg_rest.live_ttl_s."
+        "7,501 answers of named cuts that you asked for are still good, and 7,501 of all users, of 10,000; what is left "
+        "is for others. Load less often, or lower iceberg_rest.live_ttl_s."
     )
     rooms.named.check("ada")
     rooms.live.check("eve")
@@ -46,8 +46,8 @@ def test_so_it_is_with_bytes() -> None:
     with pytest.raises(Overloaded) as refused:
         named.check("eve")
     assert str(refused.value) == (
-        "3,221,225,473 bytes of files of named cuts that you asked for are still good, of 4,294,967,296 in all; what is "
-        "left is for others. Load less often, or raise iceberg_rest.max_live_bytes."
+        "3,221,225,473 bytes of files of named cuts that you asked for are still good, and 3,221,225,473 of all users, "
+        "of 4,294,967,296; what is left is for others. Load less often, or raise iceberg_rest.max_live_bytes."
     )
     named.check("ada")
     rooms.live.check("eve")
@@ -69,3 +69,38 @@ def test_what_went_takes_no_room() -> None:
     room.add_answer(answers[0], "cid")
     with pytest.raises(Overloaded):
         room.check("dan")
+
+
+def test_who_has_none_gets_some_after_others_went_beyond_the_total_at_once() -> None:
+    room = Rooms(max_bytes=16 << 20).live
+    for _ in range(6):
+        room.check("alice")
+    for number in range(6):  # all were let in before one had written
+        room.add_file(f"{number}", "alice", 3 << 20)
+    with pytest.raises(Overloaded, match="bytes of files of tables as they are that you asked"):
+        room.check("alice")
+    room.check("bob")
+    room.add_file("of bob", "bob", 1 << 20)
+    with pytest.raises(Overloaded) as refused:
+        room.check("bob")
+    assert str(refused.value) == (
+        "1,048,576 bytes of files of tables as they are that you asked for are still good, and 19,922,944 of all users, of "
+        "15,728,640; what is left is for others. Load less often, or raise iceberg_rest.max_live_bytes."
+    )
+    room.forget([], ["0", "1"])
+    room.check("bob")
+    with pytest.raises(Overloaded):
+        room.check("alice")
+
+
+def test_no_one_goes_beyond_the_bound_for_all() -> None:
+    room = Room("cuts", 1_000, 100)
+    for number in range(125):
+        room.check(f"user {number}")
+        room.add_file(f"{number}", f"user {number}", 1)
+    with pytest.raises(Overloaded) as refused:
+        room.check("one more")
+    assert str(refused.value) == (
+        "Other users have 125 bytes of files of cuts that are still good, which is all there may be. Try again later, or "
+        "raise iceberg_rest.max_live_bytes."
+    )

@@ -46,8 +46,14 @@ class FixedTables:
         #: Loads of anna wait for it.
         self.is_open = threading.Event()
         self.is_open.set()
+        #: Listings at work, which wait for it.
+        self.listing = 0
+        self.lists = threading.Event()
+        self.lists.set()
 
     def visible(self, session: Session, *, is_new: bool = False) -> list[TableName]:
+        self.listing += 1
+        self.lists.wait()
         return [FLOWS]
 
     def check(self, session: Session, table: TableName) -> None:
@@ -75,7 +81,7 @@ class FixedTables:
 
 
 class OpenGate:
-    """Stands for ``CallGate``: anna may come in, and whoever says nothing."""
+    """Stands for ``CallGate``: anna may come in, and whoever says nothing. A password is checked once ``checks`` is set."""
 
     policy = None
 
@@ -83,6 +89,10 @@ class OpenGate:
         self.policy = self
         self.is_draining = False
         self.timeout_s = 60.0
+        self.is_remembered = False
+        self.reminded = 0
+        self.checks = threading.Event()
+        self.checks.set()
 
     def limits_of(self, user: str | None, groups: frozenset[str]) -> UserLimits:
         return UserLimits(timeout_s=self.timeout_s)
@@ -90,12 +100,15 @@ class OpenGate:
     def admitted(self, authorization: str | None) -> Session:
         if self.is_draining:
             raise Unavailable("the server is about to stop.")
-        if authorization not in (None, "Bearer token of anna"):
+        if authorization == basic("anna:pass word"):
+            self.checks.wait()
+        elif authorization not in (None, "Bearer token of anna"):
             raise Unauthenticated("nobody knows you.")
         return Session("s", "anna" if authorization else None)
 
     def remembers(self, user: str, password: str) -> bool:
-        return False
+        self.reminded += 1
+        return self.is_remembered
 
     def log_in(self, user: str, password: str) -> str:
         if (user, password) != ("anna", "pass word"):
@@ -500,3 +513,57 @@ def test_more_loads_than_may_wait_are_told_to_come_again(site: Site) -> None:
 
     statuses = asyncio.run(story())
     assert (statuses.count(200), statuses.count(503)) == (769, 131)
+
+
+def test_who_logs_in_does_not_wait_for_a_catalog_that_hangs(site: Site) -> None:
+    """Not even while callers whose passwords were new wait for it."""
+    site.tables.lists.clear()
+
+    async def story() -> None:
+        listings = [
+            asyncio.create_task(
+                site.answer_to("/v1/lake/namespaces", authorization=basic("anna:pass word"))
+            )
+            for _ in range(4)
+        ]
+        try:
+            deadline = time.monotonic() + 30
+            while site.tables.listing < 2:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            login = form(client_id="anna", client_secret="pass word")
+            status, _, _ = await asyncio.wait_for(
+                site.answer_to("/v1/oauth/tokens", "POST", login), 10
+            )
+            assert status == 200
+            assert not any(listing.done() for listing in listings)
+        finally:
+            site.tables.lists.set()
+        assert {answer[0] for answer in await asyncio.gather(*listings)} == {200}
+
+    asyncio.run(story())
+    assert len(site.records) == 5
+
+
+def test_a_password_that_is_checked_again_holds_no_other_request_up(site: Site) -> None:
+    site.gate.is_remembered = True
+    site.gate.checks.clear()
+
+    async def story() -> None:
+        checking = [
+            asyncio.create_task(
+                site.answer_to("/v1/config", authorization=basic("anna:pass word"))
+            )
+            for _ in range(40)
+        ]
+        try:
+            await asyncio.sleep(0)
+            status, _, _ = await asyncio.wait_for(site.answer_to("/v1/config"), 10)
+            assert status == 200
+            assert not any(check.done() for check in checking)
+        finally:
+            site.gate.checks.set()
+        assert {answer[0] for answer in await asyncio.gather(*checking)} == {200}
+
+    asyncio.run(story())
+    assert site.gate.reminded == 40
