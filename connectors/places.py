@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,7 +48,7 @@ def place(location: str) -> str:
 def real_place(location: str) -> str:
     """Return as ``place``, links of the disk followed."""
     path = local_path(location)
-    return place(location if path is None else str(path.resolve()))
+    return place(location if path is None else os.path.realpath(path))
 
 
 def is_below(path: str, roots: Iterable[str]) -> bool:
