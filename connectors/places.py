@@ -28,10 +28,18 @@ def local_path(location: str) -> Path | None:
     scheme, colon, rest = plain(location).partition(":")
     if colon and scheme.lower() == "file":
         if rest.startswith("//"):
-            # pyiceberg's and DuckDB's readers look for no host.
+            # What it is for a reader that ignores the host. No table may have one: see ``has_host``.
             rest = "/" + rest[2:].partition("/")[2]
         return Path(rest)
     return None if "://" in location else Path(location)
+
+
+def has_host(location: str) -> bool:
+    """Whether the URL of a local file names a host, ``localhost`` too: pyiceberg 0.12 reads it as a folder of the working
+    directory.
+    """
+    scheme, _, rest = plain(location).partition(":")
+    return scheme.lower() == "file" and rest.startswith("//") and not rest.startswith("///")
 
 
 def place(location: str) -> str:

@@ -120,6 +120,9 @@ def test_a_link_leads_to_no_place_of_another_catalog(tmp_path: Path) -> None:
     [
         ("s3://vault/wh/../../lake/wh/x", "has a folder `..` in its path"),
         ("/more/../more/x", "has a folder `..` in its path"),
+        ("file://localhost/more/x", "has a host in its path"),
+        ("FILE://host/more/x", "has a host in its path"),
+        ("fi\nle:/\t/host/more/x", "has a host in its path"),
     ],
 )
 def test_a_path_that_readers_take_for_different_places_is_refused(path: str, why: str) -> None:

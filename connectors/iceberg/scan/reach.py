@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.scan.metrics import CONTENT, Block
-from connectors.places import is_below, place, plain, real_place
+from connectors.places import has_host, is_below, place, plain, real_place
 from planner.errors import ForeignFile
 from planner.names import TableName
 
@@ -93,6 +93,8 @@ class Reach:
         """Raises ForeignFile: readers may take it for another place than ``place`` does."""
         if ".." in plain(location).split("/"):
             why = "has a folder `..` in its path"
+        elif has_host(location):
+            why = "has a host in its path"
         else:
             return
         raise ForeignFile(
