@@ -19,6 +19,7 @@ CATALOGS = {
     "inner": {"warehouse": "s3://lake/wh/inner"},
     "named": {"type": "rest", "warehouse": "a name"},
 }
+REST = {"type": "rest"}
 ROOTS = CatalogRoots.of(
     CATALOGS, {"lake": ["file:///more"], "vault": ["/vault"]}, closed=["/live"]
 )
@@ -191,14 +192,16 @@ def test_one_catalog_has_all_that_is_below_no_root() -> None:
 
 
 def test_keys_count_in_places_of_their_catalog_alone() -> None:
-    assert ROOTS.own_below("lake", "s3://lake/wh/t") == ["s3://lake/wh/t"]
+    # Not what begins alike, s3://lake/wh/inner say.
+    for prefix in ("s3://lake/wh/i", "s3://lake/wh/i/"):
+        assert ROOTS.own_below("lake", prefix) == ["s3://lake/wh/i/"]
     assert ROOTS.own_below("lake", "s3://lake/") == ["s3://lake/wh"]
-    assert ROOTS.own_below("lake", "s3") == ["s3://lake/wh"]
+    for prefix in ("s3", "s3://", "s3a://", "s3://la"):
+        assert ROOTS.own_below("lake", prefix) == ["s3://lake/wh"]
     assert ROOTS.own_below("lake", "s3://vault/wh/t") == []
     assert ROOTS.own_below("named", "s3://vault/") == []
-
-
-REST = {"type": "rest"}
+    for alone, places in (({"warehouse": "s3://lake/wh"}, ["s3://lake/wh"]), (REST, ["s3://"])):
+        assert CatalogRoots.of({"one": alone}).own_below("one", "s3://") == places
 
 
 @pytest.mark.parametrize(
