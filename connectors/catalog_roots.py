@@ -93,11 +93,17 @@ class CatalogRoots:
         return frozenset(name for name, root in above if len(root) == deepest)
 
     def own_below(self, catalog: str, prefix: str) -> list[str]:
-        """Return where keys count that a catalog hands out for what begins with a prefix: no place of another's."""
-        if catalog in self.owners(prefix):
-            return [prefix]
+        """Return where keys count that a catalog hands out for what begins with a prefix: no place of another's.
+
+        A prefix is text: ``s3`` is all stores on S3, and ``s3://b/a`` begins ``s3://b/ab`` too. So it is returned as a folder.
+        """
         roots = (*self.own[catalog], *self.inherited.get(catalog, ()))
-        return [root for root in roots if place(root).startswith(place(prefix))]
+        text = place(f"{prefix}x")[:-1]
+        below = [root for root in roots if place(root).startswith(text)]
+        names_bucket = bool(prefix.partition("://")[2])
+        if catalog not in self.owners(prefix) or (below and not names_bucket):
+            return below
+        return [f"{prefix.rstrip('/')}/" if names_bucket else prefix]
 
 
 def _heirs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,10 +28,18 @@ def local_path(location: str) -> Path | None:
     scheme, colon, rest = plain(location).partition(":")
     if colon and scheme.lower() == "file":
         if rest.startswith("//"):
-            # pyiceberg's and DuckDB's readers look for no host.
+            # What it is for a reader that ignores the host. No table may have one: see ``has_host``.
             rest = "/" + rest[2:].partition("/")[2]
         return Path(rest)
     return None if "://" in location else Path(location)
+
+
+def has_host(location: str) -> bool:
+    """Whether the URL of a local file names a host, ``localhost`` too: pyiceberg 0.12 reads it as a folder of the working
+    directory.
+    """
+    scheme, _, rest = plain(location).partition(":")
+    return scheme.lower() == "file" and rest.startswith("//") and not rest.startswith("///")
 
 
 def place(location: str) -> str:
@@ -47,7 +56,7 @@ def place(location: str) -> str:
 def real_place(location: str) -> str:
     """Return as ``place``, links of the disk followed."""
     path = local_path(location)
-    return place(location if path is None else str(path.resolve()))
+    return place(location if path is None else os.path.realpath(path))
 
 
 def is_below(path: str, roots: Iterable[str]) -> bool:

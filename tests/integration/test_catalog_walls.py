@@ -155,6 +155,35 @@ def test_a_table_reads_nothing_of_another_catalog(
         assert rest.rows(SECRET, "vault").num_rows == 3
 
 
+def test_a_catalog_over_a_link_reads_nothing_of_one_inside_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "real" / "vault").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    catalogs = {
+        "lake": {
+            "type": "sql",
+            "uri": f"sqlite:///{tmp_path}/lake.db",
+            "warehouse": (tmp_path / "link").as_uri(),
+        },
+        "vault": sqlite_catalog(tmp_path / "real" / "vault"),
+    }
+    with (
+        contextlib.closing(load_catalog("lake", **catalogs["lake"])) as lake,
+        contextlib.closing(load_catalog("vault", **catalogs["vault"])) as vault,
+    ):
+        for catalog in (lake, vault):
+            catalog.create_namespace("net")
+        vault.create_table("net.secret", ROWS.schema).append(ROWS)
+        lake.create_table("net.own", ROWS.schema).append(ROWS)
+        file = tmp_path / "link" / "vault" / "warehouse" / "plain.parquet"
+        pq.write_table(ROWS, file)
+        lake.create_table("net.ours", ROWS.schema).add_files([file.as_uri()])
+    with serving(settings_of(catalogs, {})) as server:
+        assert total(server, SECRET) == total(server, TableName("lake", ("net",), "own")) == 6
+        with pytest.raises(adbc.Error) as caught:
+            total(server, OURS)
+        assert FILES in str(caught.value)
+
+
 def test_what_the_settings_say_is_of_both_is_read_by_both(two: Two) -> None:
     two.is_described_there()
     with serving(settings(two.folder, lake=str(two.folder / "vault" / "warehouse"))) as server:

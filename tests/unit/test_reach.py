@@ -19,6 +19,7 @@ CATALOGS = {
     "inner": {"warehouse": "s3://lake/wh/inner"},
     "named": {"type": "rest", "warehouse": "a name"},
 }
+REST = {"type": "rest"}
 ROOTS = CatalogRoots.of(
     CATALOGS, {"lake": ["file:///more"], "vault": ["/vault"]}, closed=["/live"]
 )
@@ -60,7 +61,6 @@ def test_its_own_places_are_open(reach: Reach, path: str) -> None:
         (TABLE, "s3://vault/wh/secret/x.parquet"),
         (TABLE, "s3://lake/wh2/x.parquet"),
         (TABLE, "s3://lake/wh/../x.parquet"),
-        (TABLE, "s3://vault/wh/../../lake/wh/x.parquet"),
         (TABLE, "s3://lake/wh/inner/x.parquet"),
         (TABLE, "/more/../etc/passwd"),
         (TABLE, "http://lake/wh/x.parquet"),
@@ -116,6 +116,57 @@ def test_a_link_leads_to_no_place_of_another_catalog(tmp_path: Path) -> None:
             reach("a", str(tmp_path / location / "t"), roots=roots)
 
 
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("s3://vault/wh/../../lake/wh/x", "has a folder `..` in its path"),
+        ("/more/../more/x", "has a folder `..` in its path"),
+        ("file://localhost/more/x", "has a host in its path"),
+        ("FILE://host/more/x", "has a host in its path"),
+        ("fi\nle:/\t/host/more/x", "has a host in its path"),
+    ],
+)
+def test_a_path_that_readers_take_for_different_places_is_refused(path: str, why: str) -> None:
+    rest = f"{why}, which readers take for different places; write the table anew with plain paths."
+    for what, act in (
+        ("a file of the table", lambda: TABLE.check(path)),
+        ("a file of the table", lambda: TABLE.check_block(block(path), is_data=True)),
+        ("its location", lambda: reach("lake", path, "s3://lake/wh/t/metadata/1.json")),
+        ("its metadata file", lambda: reach("lake", "s3://lake/wh/t", path)),
+    ):
+        with pytest.raises(ForeignFile) as caught:
+            act()
+        assert str(caught.value) == f"lake.n.t: {what} {rest}"
+
+
+def test_a_root_over_a_link_holds_no_files_of_a_catalog_inside_it(tmp_path: Path) -> None:
+    inner = tmp_path / "real" / "inner"
+    inner.mkdir(parents=True)
+    link = tmp_path / "a_link_with_a_longer_name"
+    link.symlink_to(tmp_path / "real")
+    roots = CatalogRoots.of(
+        {"outer": {"warehouse": str(link)}, "inner": {"warehouse": str(inner)}}
+    )
+    table = reach("outer", f"{link}/t", roots=roots)
+    table.check(f"{link}/t/x")
+    table.check(f"{link}/other/x")
+    with pytest.raises(ForeignFile, match="a file of the table lies outside"):
+        table.check(f"{link}/inner/x")
+
+
+def test_a_link_below_a_location_that_no_root_covers_is_followed(tmp_path: Path) -> None:
+    for name in ("vault", "own", "t"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "t" / "to_vault").symlink_to(tmp_path / "vault")
+    (tmp_path / "t" / "to_own").symlink_to(tmp_path / "own")
+    catalogs = {name: {"warehouse": str(tmp_path / name)} for name in ("own", "vault")}
+    table = reach("own", str(tmp_path / "t"), roots=CatalogRoots.of(catalogs))
+    table.check(f"{tmp_path}/t/x")
+    table.check(f"{tmp_path}/t/to_own/x")
+    with pytest.raises(ForeignFile, match="a file of the table lies outside"):
+        table.check(f"{tmp_path}/t/to_vault/x")
+
+
 def test_roots_that_are_equal_are_both_catalogs_own() -> None:
     catalogs = {name: {"warehouse": "s3://lake/wh"} for name in ("reader", "writer")}
     roots = CatalogRoots.of(catalogs | {"deeper": {"warehouse": "s3://lake/wh/d"}})
@@ -141,14 +192,16 @@ def test_one_catalog_has_all_that_is_below_no_root() -> None:
 
 
 def test_keys_count_in_places_of_their_catalog_alone() -> None:
-    assert ROOTS.own_below("lake", "s3://lake/wh/t") == ["s3://lake/wh/t"]
+    # Not what begins alike, s3://lake/wh/inner say.
+    for prefix in ("s3://lake/wh/i", "s3://lake/wh/i/"):
+        assert ROOTS.own_below("lake", prefix) == ["s3://lake/wh/i/"]
     assert ROOTS.own_below("lake", "s3://lake/") == ["s3://lake/wh"]
-    assert ROOTS.own_below("lake", "s3") == ["s3://lake/wh"]
+    for prefix in ("s3", "s3://", "s3a://", "s3://la"):
+        assert ROOTS.own_below("lake", prefix) == ["s3://lake/wh"]
     assert ROOTS.own_below("lake", "s3://vault/wh/t") == []
     assert ROOTS.own_below("named", "s3://vault/") == []
-
-
-REST = {"type": "rest"}
+    for alone, places in (({"warehouse": "s3://lake/wh"}, ["s3://lake/wh"]), (REST, ["s3://"])):
+        assert CatalogRoots.of({"one": alone}).own_below("one", "s3://") == places
 
 
 @pytest.mark.parametrize(

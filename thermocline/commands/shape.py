@@ -13,6 +13,7 @@ from connectors.repairs import moving_shape
 from planner.cut import Pin
 from planner.errors import BadParameter
 from planner.names import TableName
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
 
 EXAMPLES = """\b
@@ -44,8 +45,10 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)
     with (
-        closing(IcebergStore(settings.catalogs)) as store,
-        closing(IcebergRepairCommitter(settings.catalogs)) as committer,
+        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+        closing(
+            IcebergRepairCommitter(settings.catalogs, catalog_roots(settings))
+        ) as committer,
     ):
         pin = store.pin(name)
         decide = moving_shape(pin)

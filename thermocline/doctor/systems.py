@@ -11,6 +11,7 @@ from connectors.kafka.probe import bootstrap_servers, reach
 from connectors.kafka.settings import section_of
 from planner.errors import FederationError
 from planner.names import TableName
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 
@@ -66,7 +67,7 @@ def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings
     for name, options in settings.catalogs.items():
         check = f"catalog {name}"
         try:
-            with closing(IcebergStore({name: options})) as store:
+            with closing(IcebergStore({name: options}, roots=catalog_roots(settings))) as store:
                 tables[name] = list(store.tables())
         except FederationError as error:
             yield fail(

@@ -40,7 +40,7 @@ from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.scan.readable import (
     ExtensionCheck,
     check_formats,
-    check_partition_fields,
+    check_names_for_extension,
     unread,
 )
 from connectors.object_store import is_object_store
@@ -107,8 +107,8 @@ class ColdPlan:
         open_file: Callable[[str], None] | None = None,
         try_manifests: Callable[[str, int], None] | None = None,
     ) -> None:
-        """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's; ``open_file`` as for
-        ``Footers``, ``try_manifests`` as for ``ExtensionCheck``.
+        """``files_of`` opens the files of a slice's table, within its reach; ``open_file`` as for ``Footers``,
+        ``try_manifests`` as for ``ExtensionCheck``.
         """
         #: Manifests whose files passed the check of where they lie, with the table's reach and the kind of manifest.
         self._checked: FIFOCache[tuple[Reach, str, bool], None] = FIFOCache(MAX_CHECKED)
@@ -164,7 +164,7 @@ class ColdPlan:
         io = self._files_of(cold)
         facts = self._of(io, cold)
         if facts.manifest_list is None:
-            check_partition_fields(facts)
+            check_names_for_extension(facts)
             return None
         files = self._listed(io, facts, facts.manifest_list, cold, rows)
         if facts.is_head:
@@ -175,7 +175,7 @@ class ColdPlan:
             fit, written = self._footers.fit(io, lengths, cold.schema, facts.own, names)
             if fit is not Fit.NOT:
                 return replace(files, by_name=fit is Fit.BY_NAME, written=written)
-        check_partition_fields(facts)
+        check_names_for_extension(facts)
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
         # The extension reads everything that is listed.

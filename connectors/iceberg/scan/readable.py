@@ -174,7 +174,7 @@ class ExtensionCheck:
         return _Content(codec, unread(live))
 
 
-def check_partition_fields(facts: Facts) -> None:
+def check_names_for_extension(facts: Facts) -> None:
     """Refuse a table whose partition fields have names that the extension may not survive.
 
     Raises:
