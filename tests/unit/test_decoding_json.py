@@ -329,7 +329,7 @@ def test_any_key_can_be_a_column(name: str, exact_only: bool) -> None:
             binding(epoch_units=((10, "ms"),)),
             "t: an epoch unit is declared for a, which is string; only date, timestamp and timestamptz can "
             "have one: remove the property thermocline.epoch_unit.<field id>, or, while the table has no rows, make "
-            "it anew: `thermocline create t --replace --infer --epoch ...`.",
+            "it anew: `thermocline create t --topic t --replace --infer --epoch a=ms`.",
         ),
         (
             TableSchema(0, (Column(1, "kafka_key", pa.binary(), required=True),)),
