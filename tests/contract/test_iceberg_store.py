@@ -523,5 +523,7 @@ def _metadata_file(iceberg: IcebergCold, table: TableName) -> Path:
 
 def test_two_fields_of_one_dotted_name_are_refused(iceberg: IcebergCold) -> None:
     inner = pa.struct([pa.field("b", pa.int64())])
-    with pytest.raises(BadConfig, match=r"two fields are called a\.b, one by a dot in its name"):
+    with pytest.raises(
+        BadConfig, match=r"two fields are called a\.b, one by a dot in its name"
+    ):
         iceberg.create(columns=[Column(0, "a.b", pa.int64()), Column(0, "a", inner)])
