@@ -279,11 +279,12 @@ def _blocks(gaps: Sequence[OffsetRange]) -> list[Hole]:
         if len(blocks) <= _MOST_NAMED:
             break
     # Powers of two: cuts of about as many blocks put the same partitions together.
-    apart = 1 << (_MOST_NAMED // max(len(blocks), 1)).bit_length() - 1
+    each = max(_MOST_NAMED // max(len(blocks), 1), 1)
+    apart = 1 << each.bit_length() - 1
     grouped = [
         ranges[at : at + width]
         for ranges in blocks
-        for width in (-(-len(ranges) // max(apart, 1)),)
+        for width in (-(-len(ranges) // apart),)
         for at in range(0, len(ranges), width)
     ]
     return [Hole(ranges) for ranges in (*_rounds(before), *grouped, *_rounds(behind))]

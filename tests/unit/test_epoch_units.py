@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from planner.epoch_units import numbered, type_at, units_by_id, with_epoch_unit
+from planner.epoch_units import ids_at, numbered, type_at, units_by_id, with_epoch_unit
 from planner.schema import TIMESTAMPTZ, Column, field_id
 
 COLUMNS = (
@@ -31,3 +31,10 @@ def test_types_are_found_by_path() -> None:
     assert type_at(COLUMNS, ("at", "x")) is None
     with pytest.raises(ValueError, match="there is no field"):
         with_epoch_unit(COLUMNS, ("x",), "s")
+
+
+def test_ids_are_found_by_path_and_what_is_not_there_has_none() -> None:
+    schema = numbered(COLUMNS)
+    inmost = schema.columns[1].type.item_type.value_type.field("t")
+    paths = (("m", "value", "element", "t"), ("nope",), ("at",))
+    assert ids_at(paths, schema) == (1, field_id(inmost))

@@ -310,3 +310,13 @@ def test_cuts_that_readers_make_up_write_little(partitions: int, order: str) -> 
         pieces += new
     least = cuts * partitions * 4_096
     assert written <= 5 * 1_200_000 + least  # without shared files it would be 36 million
+
+
+def test_a_tail_beyond_the_widest_blocks_is_tiled_all_the_same() -> None:
+    needed = [OffsetRange(0, 5, 200 << 21)]
+    tiling = tile_named(needed, [])
+    pieces = [
+        LivePiece(hole.ranges, OffsetVector(), str(number), sum(map(len, hole.ranges)))
+        for number, hole in enumerate(tiling.holes)
+    ]
+    check_tiled(needed, [*tiling.pieces, *pieces])

@@ -410,3 +410,10 @@ def test_functions_that_are_scalars_too_pass() -> None:
     assert columns_of(expression("greatest(a, list_sum(b), [c][1], try(d))").tree) == tuple(
         "abcd"
     )
+
+
+def test_a_catalog_opens_where_a_grant_names_tables_of_it() -> None:
+    grants = GrantList((grant(tables=(TablePattern.parse("lake.*"),)),))
+    assert grants.opens(ADA, FLOWS.catalog)
+    assert not grants.opens(ADA, "other")
+    assert not GrantList(()).opens(ADA, FLOWS.catalog)

@@ -19,6 +19,7 @@ from planner.repairs import (
     AddedRows,
     accept_foreign,
     accept_gap,
+    accept_shape,
     lost_ranges,
     skip_record,
 )
@@ -161,3 +162,33 @@ def test_an_expired_snapshot_cannot_be_accepted() -> None:
     hidden = replace(APPENDED, is_retained=False)
     with pytest.raises(ForeignCommit, match="say what they cover with `thermocline covers"):
         accept_foreign(FLOWS, history(BASE, hidden), 2, [2], {2: None}, run="yes")
+
+
+SKIPPING = replace(BINDING, on_error="skip")
+
+
+def test_a_shape_moves_and_nothing_else_does() -> None:
+    value = replace(pin(10, 20), binding=SKIPPING)
+    after = accept_shape(value, value, run="shape")
+    assert (after.shape, after.next, after.prev_snapshot_id) == (
+        SKIPPING.shape,
+        vector(10, 20),
+        1,
+    )
+    assert (after.run, after.outcomes) == ("shape", Outcomes())
+
+
+def test_a_shape_that_is_another_or_none_is_refused() -> None:
+    value = replace(pin(10), binding=SKIPPING)
+    with pytest.raises(TieringConflict, match="is not the one that was shown any more"):
+        accept_shape(value, pin(10), run="shape")
+    with pytest.raises(BadParameter, match="there is nothing to accept"):
+        accept_shape(pin(10), pin(10), run="shape")
+    with pytest.raises(BadParameter, match="not bound"):
+        accept_shape(pin(10, binding=None), pin(10, binding=None), run="shape")
+
+
+def test_a_shape_of_what_is_not_bound_any_more_is_another() -> None:
+    value = replace(pin(10), binding=SKIPPING)
+    with pytest.raises(TieringConflict, match="is not the one that was shown any more"):
+        accept_shape(value, pin(10, binding=None), run="shape")
