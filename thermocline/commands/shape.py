@@ -42,7 +42,7 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
     """
     settings = load(config).require_catalogs()
     if as_json and not yes:
-        raise BadParameter("--json asks nobody; say --yes too.")
+        raise BadParameter("--json does not ask; say --yes too.")
     name = TableName.parse(table)
     with (
         closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
