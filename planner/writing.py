@@ -13,7 +13,6 @@ from planner.binding import bad_property
 from planner.errors import UnsupportedFile
 from planner.names import LEADING_COLUMNS, TableName
 
-_CODEC = "write.parquet.compression-codec"
 #: Parquet codecs that Spark writes and DuckDB reads. Not ``lz4``: that is Hadoop's own framing of it.
 _CODECS = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"})
 _DEFAULT_CODEC = "zstd"
@@ -47,7 +46,7 @@ def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, 
             above = " above 0" if _SIZE.fullmatch(key) else ""
             what = f"property {key} is {text!r}; it must be a whole number{above}."
             raise bad_property(table, key, what)
-    codec = properties.get(_CODEC, _DEFAULT_CODEC).lower()
+    codec = properties.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower()
     return {
         "write-format": "parquet",
         "compression-codec": codec if codec in _CODECS else _DEFAULT_CODEC,

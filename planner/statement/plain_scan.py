@@ -27,7 +27,7 @@ def is_plain_scan(document: Node) -> bool:
         or any(node[clause] for clause in CLAUSES if clause != "where_clause")
     ):
         return False
-    return all(map(_is_of_its_row, nodes_below(node)))
+    return all(map(_needs_its_row_alone, nodes_below(node)))
 
 
 def tells_time(document: Node) -> bool:
@@ -39,7 +39,7 @@ def tells_time(document: Node) -> bool:
     )
 
 
-def _is_of_its_row(part: Node) -> bool:
+def _needs_its_row_alone(part: Node) -> bool:
     kind = kind_of(part)
     if kind == "FUNCTION":
         name = fold(part["function_name"])
