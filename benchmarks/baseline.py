@@ -15,9 +15,9 @@ from connectors import duckdb_extensions as extensions
 from connectors.iceberg.store import scan_sql
 from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
-from planner.cut import TableCut, plan_cut
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
+from planner.seam.cut import TableCut, plan_cut
 
 _BATCH_MESSAGES = 10_000
 _TIMEOUT_S = 60.0

@@ -17,9 +17,9 @@ from benchmarks.report import Report, recorded, summary
 from benchmarks.world import TABLE, TOPIC, World, running_world
 from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
-from planner.cut import LogBounds
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
+from planner.seam.cut import LogBounds
 
 _TAILS = (100, 1_000, 10_000, 100_000)
 _TIMEOUT_S = 300.0

@@ -22,13 +22,14 @@ from benchmarks.report import Report, recorded
 from connectors.iceberg.create import DEFAULT_PROPERTIES
 from connectors.iceberg.partition_terms import partition_spec
 from connectors.iceberg.types import iceberg_type
-from planner.binding import Binding
-from planner.cut import LogBounds, PartitionBounds, Pin
-from planner.layout import plan_layout
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema
-from planner.tiering import TieringBudget, plan_tiering
-from planner.triggers import (
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds, PartitionBounds, Pin
+from planner.seam.watermark import Watermark
+from planner.tiering.layout import plan_layout
+from planner.tiering.plan import TieringBudget, plan_tiering
+from planner.tiering.triggers import (
     DEFAULT_TAIL_BYTES,
     DEFAULT_TAIL_ROWS,
     ColdSurvey,
@@ -37,8 +38,7 @@ from planner.triggers import (
     measure_lag,
     parse_options,
 )
-from planner.typetext import parse_type
-from planner.watermark import Watermark
+from planner.type_text import parse_type
 from thermocline.demo.feeds import FEEDS, DemoFeed, Event
 
 HOUR_S = 3600

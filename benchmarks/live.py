@@ -26,7 +26,7 @@ from benchmarks.options import partitions, seed
 from benchmarks.records import traffic
 from benchmarks.report import Report, quantile, recorded
 from benchmarks.world import TABLE, TOPIC, Serving, World, running_world
-from planner.watermark import format_watermark
+from planner.seam.watermark import format_watermark
 from tests.harness.published import publish
 
 _SPAN_S = 10.0

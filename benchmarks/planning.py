@@ -24,8 +24,8 @@ from connectors.iceberg.create import create_table
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.json import decoder_for
-from planner.binding import Binding
-from planner.cut import plan_cut
+from planner.seam.binding import Binding
+from planner.seam.cut import plan_cut
 from planner.statement.ast import Node
 from planner.statement.gate import check
 from planner.statement.references import references, resolve

@@ -16,7 +16,7 @@ from benchmarks.tierer import Round, Tierer, running_tierer
 from benchmarks.world import TABLE, running_world
 from connectors.spark.metadata import each, java, load_table
 from planner.names import TableName
-from planner.watermark import SUMMARY_KEY, format_watermark
+from planner.seam.watermark import SUMMARY_KEY, format_watermark
 
 _PARTITIONS = 4
 _FILES_A_COMMIT = 1_000

@@ -18,9 +18,9 @@ from benchmarks.world import TABLE, TOPIC, World
 from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.spark.columns import to_spark
-from planner.cut import TableCut
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
+from planner.seam.cut import TableCut
 
 _TIMEOUT_S = 120.0
 

@@ -17,22 +17,22 @@ from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
 from connectors.tiering import events
 from connectors.tiering.service import ServiceLimits, TieringService
-from planner.binding import Binding
-from planner.cut import LogBounds, PartitionBounds, Pin
 from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.ports import Decoder
-from planner.publish import advance, check_publish
 from planner.schema import METADATA_TYPES, Column, TableSchema
-from planner.snapshots import History, Snapshot
-from planner.tiering import TieringBudget, plan_tiering
-from planner.watermark import (
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds, PartitionBounds, Pin
+from planner.seam.snapshots import History, Snapshot
+from planner.seam.watermark import (
     SUMMARY_KEY,
     Outcomes,
     Watermark,
     format_watermark,
     parse_watermark,
 )
+from planner.tiering.plan import TieringBudget, plan_tiering
+from planner.tiering.publish import advance, check_publish
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
 from tests.doubles.tiering import MemoryTieringTarget

@@ -25,7 +25,7 @@ from connectors.spark.session import SparkSettings, start_session
 from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import tier_once
 from planner.names import TableName
-from planner.tiering import TieringBudget
+from planner.tiering.plan import TieringBudget
 
 #: As ``thermocline.config.settings.Tier.split_rows``.
 _SPLIT_ROWS = 500_000

@@ -25,10 +25,10 @@ from connectors import child_guard
 from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
-from planner.cut import LogBounds, Pin
 from planner.errors import LogUnavailable
 from planner.names import TableName
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds, Pin
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import Server, Settings
 from thermocline.demo.broker import Broker

@@ -14,12 +14,12 @@ from typing import Protocol
 from cachetools import FIFOCache
 
 from connectors.iceberg.pin_cache import PinCache
-from planner.cut import LogBounds, Pin, TableCut, cold_cut, plan_cut
 from planner.errors import Inconsistent, NotYetCommitted, StalePlan, UnknownTopic
-from planner.freshness import Uncovered, caught_up, uncovered
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.watermark import Watermark
+from planner.seam.cut import LogBounds, Pin, TableCut, cold_cut, plan_cut
+from planner.seam.freshness import Uncovered, caught_up, uncovered
+from planner.seam.watermark import Watermark
 
 #: Pause between two looks at a log while waiting for a record: the first, doubled up to the longest.
 _FIRST_PAUSE_S = 0.01

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from planner.errors import BadConfig
-from planner.sqltext import literal
+from planner.sql_text import literal
 
 AVRO = ("avro",)
 #: Loaded in this order: iceberg reads its manifests with avro.

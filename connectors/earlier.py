@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from planner.snapshots import Snapshot
+from planner.seam.snapshots import Snapshot
 
 
 def earlier_line(

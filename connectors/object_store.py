@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from planner.errors import BadConfig
-from planner.sqltext import literal
+from planner.sql_text import literal
 
 #: Iceberg's writers call one store by any of these.
 _SCHEMES = ("s3", "s3a", "s3n")

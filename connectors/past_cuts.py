@@ -1,4 +1,4 @@
-"""Cuts of the past that need no engine: of another statement's cut, or of a snapshot (planner.time_travel decides)."""
+"""Cuts of the past that need no engine: of another statement's cut, or of a snapshot (planner.seam.time_travel decides)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors.iceberg.pin_cache import PinCache
-from planner.cut import LogBounds, Pin, TableCut
 from planner.errors import CutExpired, Inconsistent, SnapshotExpired
 from planner.offsets import OffsetVector
-from planner.time_travel import (
+from planner.seam.cut import LogBounds, Pin, TableCut
+from planner.seam.time_travel import (
     AtTime,
     CutEntry,
     cut_until,

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from connectors.table_facts import Evidence, TableFacts, decide_pin, with_statistics
-from planner.binding import Binding, parse_binding
-from planner.covering import PartitionRows, cover
-from planner.cut import Pin
 from planner.errors import (
     BadParameter,
     TieringConflict,
@@ -26,14 +23,18 @@ from planner.ports import Decoder, Log, TopicSource
 from planner.repairs import (
     MAX_REASON_CHARACTERS,
     AddedRows,
+    PartitionRows,
     accept_foreign,
     accept_gap,
     accept_shape,
+    cover,
     lost_ranges,
     skip_record,
 )
 from planner.schema import TableSchema
-from planner.watermark import Skip, Watermark
+from planner.seam.binding import Binding, parse_binding
+from planner.seam.cut import Pin
+from planner.seam.watermark import Skip, Watermark
 
 FETCH_TIMEOUT_S = 30.0
 
@@ -205,7 +206,7 @@ class RowsOfHead:
 
 
 def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
-    """Say that the table covers everything below a watermark (``planner.covering.cover``). Needs no log.
+    """Say that the table covers everything below a watermark (``planner.repairs.cover``). Needs no log.
 
     It raises ``TieringConflict`` when ``rows`` are not those of the newest snapshot any more.
     """

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from planner.binding import Binding, parse_binding
-from planner.cut import Pin
 from planner.errors import WatermarkMissing
-from planner.growth import growth_at_most
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.resolver import (
+from planner.schema import TableSchema, check_federated
+from planner.seam.binding import Binding, parse_binding
+from planner.seam.cut import Pin
+from planner.seam.resolver import (
     base_snapshot,
     base_watermark,
     broken_at,
@@ -21,8 +21,7 @@ from planner.resolver import (
     needs_statistics,
     resolve,
 )
-from planner.schema import TableSchema, check_federated
-from planner.snapshots import History, Snapshot
+from planner.seam.snapshots import History, Snapshot, growth_at_most
 
 #: Iceberg's own table property for a description of the table.
 COMMENT = "comment"

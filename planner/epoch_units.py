@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from planner.field_path import FieldPath, resolve
 from planner.schema import FIELD_ID, Column, EpochUnit, TableSchema, field_id, nested_fields
+from planner.spelling import FieldPath, resolve
 
 _EPOCH_UNIT = b"epoch_unit"
 #: A field, and its index at each level from the columns inwards.

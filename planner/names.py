@@ -1,9 +1,16 @@
-"""Names of tables, and the names Thermocline reserves in them."""
+"""Names of tables, and the names Thermocline reserves in them.
+
+Topics of several Kafka clusters: ``cluster/topic``, or the topic alone of the cluster in ``[kafka]``.
+
+Neither part can have a slash. Addresses name logs to programs and people; watermarks and Kafka know the topic alone,
+and which cluster it is by the cluster's own id (T11).
+"""
 
 from __future__ import annotations
 
 import difflib
 import itertools
+import re
 import shlex
 import string
 from collections.abc import Collection, Iterable
@@ -12,20 +19,54 @@ from dataclasses import dataclass, replace
 from planner.errors import BadConfig
 from planner.spelling import read_dotted, spelled
 
+#: Of a cluster in the settings: ``[kafka_clusters.<name>]``.
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def topic_address(cluster: str, topic: str) -> str:
+    """``cluster`` is its name in the settings, empty for ``[kafka]``."""
+    return f"{cluster}/{topic}" if cluster else topic
+
+
+def topic_name(address: str) -> str:
+    """Return the name that brokers know."""
+    return address.rpartition("/")[2]
+
+
+def cluster_of(address: str) -> str:
+    return address.rpartition("/")[0]
+
+
+def by_cluster(addresses: Iterable[str]) -> dict[str, list[str]]:
+    """Group addresses, each group in the order given."""
+    groups: dict[str, list[str]] = {}
+    for address in addresses:
+        groups.setdefault(cluster_of(address), []).append(address)
+    return groups
+
+
 # First three columns of every bound table. Written first because engines keep column
 # statistics for the first 100 columns only, and the resolver needs those of partition and offset.
 KAFKA_PARTITION = "kafka_partition"
+
 KAFKA_OFFSET = "kafka_offset"
+
 KAFKA_TIMESTAMP = "kafka_timestamp"
+
 # Optional metadata columns, present when the table declares them.
 KAFKA_KEY = "kafka_key"
+
 KAFKA_HEADERS = "kafka_headers"
+
 # Present under error policy ``null``.
 KAFKA_VALUE = "kafka_value"
+
 KAFKA_ERROR = "kafka_error"
 
 LEADING_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP)
+
 OPTIONAL_COLUMNS = (KAFKA_KEY, KAFKA_HEADERS, KAFKA_VALUE, KAFKA_ERROR)
+
 METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
 #: Views of one federated table, ``"flows$cold"`` and so on: no table of ours is called so.

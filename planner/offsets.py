@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -84,3 +85,31 @@ def check_one_per_partition(ranges: Sequence[OffsetRange]) -> None:
     """Raise ValueError if a partition has two ranges: a bug of the caller's, see ``joined``."""
     if len({item.partition for item in ranges}) != len(ranges):
         raise ValueError(f"more than one range of a partition: {list(ranges)}")
+
+
+def fair_share(untiered: tuple[OffsetRange, ...], allowed: int) -> tuple[OffsetRange, ...]:
+    """Cut every range to the same fraction of its length, rounded down, one offset more while any is left."""
+    total = sum(len(item) for item in untiered)
+    if total <= allowed:
+        return untiered
+    lengths = [len(item) * allowed // total for item in untiered]
+    left = allowed - sum(lengths)
+    for index, item in enumerate(untiered):
+        if left and lengths[index] < len(item):
+            lengths[index] += 1
+            left -= 1
+    return tuple(
+        OffsetRange(item.partition, item.start, item.start + length)
+        for item, length in zip(untiered, lengths, strict=True)
+    )
+
+
+def cut_up(item: OffsetRange, rows: int) -> list[OffsetRange]:
+    """Cut one range into near-equal splits of at most ``rows`` offsets; an empty range has none."""
+    count = -(-len(item) // rows)
+    bounds = (
+        [item.start + len(item) * index // count for index in range(count + 1)] if count else []
+    )
+    return [
+        OffsetRange(item.partition, start, stop) for start, stop in itertools.pairwise(bounds)
+    ]

@@ -13,16 +13,16 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from planner.cut import ColdSlice, LogBounds, Pin, PinReference
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.parts import EVERY_FILE, FileSpan
-from planner.pruning import EVERYTHING, ScanFilter
+from planner.reading.filters import EVERYTHING, ScanFilter
+from planner.reading.shares import EVERY_FILE, FileSpan
 from planner.schema import TableSchema
-from planner.snapshots import Retained
-from planner.tiering import TieringPlan
-from planner.triggers import ColdSurvey
-from planner.watermark import Outcomes, Watermark
+from planner.seam.cut import ColdSlice, LogBounds, Pin, PinReference
+from planner.seam.snapshots import Retained
+from planner.seam.watermark import Outcomes, Watermark
+from planner.tiering.plan import TieringPlan
+from planner.tiering.triggers import ColdSurvey
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class ColdStore(Protocol):
     def file_places(
         self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
     ) -> Sequence[tuple[int, int]] | None:
-        """Return place (``planner.parts``) and bytes of the files that ``scan`` would name; None: not to be told apart.
+        """Return place (``planner.reading.shares``) and bytes of the files that ``scan`` would name; None: not to be told apart.
 
         Raises:
             As ``scan``.
@@ -310,7 +310,7 @@ class TieringTarget(Protocol):
         """Read how the table wants to be tiered and how large its files are.
 
         Raises:
-            BadBinding: as ``planner.triggers.parse_options``.
+            BadBinding: as ``planner.tiering.triggers.parse_options``.
             UnknownTable, CatalogUnavailable, ColdStoreUnavailable: as ``pin``.
         """
 

@@ -14,9 +14,11 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner.pruning import EVERYTHING, Condition, Operator, ScanFilter
+from planner.reading.filters import EVERYTHING, Condition, ScanFilter
 from planner.schema import Column
-from planner.sqltext import identifier, literal, sql_type
+from planner.sql_text import identifier, literal
+from planner.statement.conditions import Operator
+from planner.type_text import sql_type
 
 Comparator = Literal["=", "<>", "<", "<=", ">", ">=", "in", "is null"]
 

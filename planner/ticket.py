@@ -18,19 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.cut import (
-    HotSlice,
-    Increment,
-    Pin,
-    PinReference,
-    TableCut,
-    cold_cut,
-)
-from planner.decoding import decoding_key
 from planner.errors import BadTicket, TicketExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.parts import FileSpan, ScanPart
+from planner.reading.shares import FileSpan, ScanPart
+from planner.seam.binding import decoding_key
+from planner.seam.cut import HotSlice, Increment, Pin, PinReference, TableCut, cold_cut
 from planner.statement.references import AtClause, CutKey, Virtual
 
 TICKET_VERSION = 3
@@ -122,7 +115,7 @@ class Ticket:
     ``statement_time_us`` is the value of ``now()``. Only ``user`` may redeem it. ``answer`` are the rows themselves, an
     Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is the meaning of a table's plain name
     under the statement's freshness contract. ``cut`` is the text of ``tables``
-    (``planner.time_travel``): over 1,000 partitions writing it takes 1 ms. ``part``: no more than that of its one table.
+    (``planner.seam.time_travel``): over 1,000 partitions writing it takes 1 ms. ``part``: no more than that of its one table.
     ``padding`` says nothing (``padded``).
     """
 

@@ -32,9 +32,9 @@ class Session:
     ``id`` names the session in logs; it is not the token. ``user`` is None for anonymous callers; ``groups`` are
     what the credentials say the user belongs to. None in
     ``catalog``, ``schema`` or ``time_zone`` means not set; ``Browsing.configure`` fills in the default.
-    ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.freshness`` and ``planner.time_travel``; None: live,
+    ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.seam.freshness`` and ``planner.seam.time_travel``; None: live,
     nothing, none. ``after``, ``max_endpoints`` and ``is_whole`` are of one call only: what its caller has seen before
-    (``planner.incremental``), among how many readers it would share the answer out, and whether it is to be refused
+    (``planner.seam.incremental``), among how many readers it would share the answer out, and whether it is to be refused
     where anything of a table is hidden from it.
     """
 
@@ -74,7 +74,7 @@ class Prepared:
 class Planned:
     """A statement with everything its answer depends on. The ticket is opaque here and sealed by the backend.
 
-    ``app_metadata`` goes out with the FlightInfo: the text of the cut it reads (``planner.time_travel``), empty where
+    ``app_metadata`` goes out with the FlightInfo: the text of the cut it reads (``planner.seam.time_travel``), empty where
     it reads no table; to one who follows, the position the answer ends at.
     ``expires_at_us`` is microseconds since 1970; None: never. ``parts`` are tickets of disjoint parts that together are
     the answer, where it was asked for in parts and can be had so.

@@ -16,7 +16,7 @@ import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
 
 from connectors.flight_server import NoServer, connect, to_ours
-from planner.sqltext import literal
+from planner.sql_text import literal
 from proxy.flightsql import messages
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class Client:
         list(self.rows(f"SET {name} = {literal(value)}"))
 
     def follow(self, sql: str, after: str) -> FollowRound:
-        """Plan a statement over what is new after a position (``planner.incremental``); nothing is read yet.
+        """Plan a statement over what is new after a position (``planner.seam.incremental``); nothing is read yet.
 
         Raises:
             FederationError: as ``ask``.

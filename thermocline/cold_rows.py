@@ -13,13 +13,13 @@ import pyarrow as pa
 from connectors.iceberg.audit import Auditor, TableAudit
 from connectors.iceberg.store import IcebergStore
 from connectors.verification.cold import ColdCount
-from planner.covering import PartitionRows
-from planner.cut import ColdSlice
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, SqlRelation
+from planner.repairs import PartitionRows
 from planner.schema import TableSchema
-from planner.sqltext import identifier
+from planner.seam.cut import ColdSlice
+from planner.sql_text import identifier
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from thermocline.catalog_roots import catalog_roots

@@ -12,13 +12,13 @@ from connectors.json.infer import Inferred, infer_columns
 from connectors.json.samples import Samples, change_events, placeholders, read_samples
 from connectors.json.wishes import Refusal, Wishes, column_option
 from connectors.kafka.retention import RetentionReader
-from planner.binding import Binding
-from planner.cut import LogBounds
 from planner.errors import BadBinding, BadConfig
-from planner.field_path import spell
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, KAFKA_VALUE
 from planner.offsets import OffsetRange
 from planner.ports import Log, TopicSource
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds
+from planner.spelling import spell
 from thermocline.output.units import span_text
 
 #: Newest records of each partition that are looked at.

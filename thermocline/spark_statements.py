@@ -12,7 +12,7 @@ import pyarrow as pa
 from connectors.spark.errors import statement_errors
 from connectors.spark.session import session_of_process
 from planner.errors import BadConfig
-from planner.freshness import parse_freshness
+from planner.seam.freshness import parse_freshness
 from thermocline import spark as tc
 from thermocline.config.settings import Settings, load
 from thermocline.spark_session import configured_session

@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 
 from connectors.kafka.retention import RetentionReader
 from connectors.kafka.samples import Sample, sample
-from planner.cut import LogBounds, Pin, check_log
 from planner.errors import FederationError, UnknownTopic
-from planner.names import TableName
+from planner.names import TableName, by_cluster
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, Log
-from planner.topics import by_cluster
-from planner.triggers import LogRetention
-from planner.watermark import Watermark
+from planner.seam.cut import LogBounds, Pin, check_log
+from planner.seam.watermark import Watermark
+from planner.tiering.triggers import LogRetention
 
 #: Catalog calls at once: they wait for the catalog more than they work.
 PINS_AT_ONCE = 16

@@ -18,11 +18,11 @@ from connectors.iceberg.offset_statistics import whole_number
 from connectors.iceberg.store import own_schema_id, read_facts
 from connectors.iceberg.types import table_schema
 from connectors.table_facts import TableFacts, decide_pin
-from planner.cut import Pin
 from planner.errors import Inconsistent, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
 from planner.offsets import OffsetRange
 from planner.schema import TableSchema
+from planner.seam.cut import Pin
 
 
 @dataclass(frozen=True, slots=True)

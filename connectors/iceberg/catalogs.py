@@ -23,9 +23,9 @@ from connectors.iceberg.own_files import OwnFiles, own_io
 from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.vended import VendedTable, keys_by_prefix
 from connectors.object_store import UNSUMMED
-from planner.binding import LIVE
 from planner.errors import BadConfig, UnknownTable
 from planner.names import TableName
+from planner.seam.binding import LIVE
 
 #: A database that was restarted leaves dead connections behind: each is tried before it is used (SQLAlchemy's name).
 _DEFAULTS = {"pool_pre_ping": "true"}

@@ -26,11 +26,9 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.partition_terms import partition_spec, sort_order
 from connectors.iceberg.types import nested_field, table_schema
 from connectors.table_facts import COMMENT
-from planner.binding import KAFKA, MIRROR, TOPIC, Binding
 from planner.column_statistics import uuid_properties
 from planner.epoch_units import ids_at, units_by_id
 from planner.errors import BadConfig
-from planner.field_path import FieldPath
 from planner.names import (
     KAFKA_ERROR,
     KAFKA_OFFSET,
@@ -42,8 +40,10 @@ from planner.names import (
     side_name,
 )
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated, nested_fields
-from planner.snapshots import TAG
-from planner.watermark import SUMMARY_KEY, Watermark, format_watermark
+from planner.seam.binding import KAFKA, MIRROR, TOPIC, Binding
+from planner.seam.snapshots import TAG
+from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark
+from planner.spelling import FieldPath
 
 NAME_MAPPING = "schema.name-mapping.default"
 #: pyiceberg 0.12 reads version 3 and cannot write it; Spark can upgrade the table later.

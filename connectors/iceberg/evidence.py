@@ -20,7 +20,7 @@ from planner.errors import ColdStoreUnavailable, ForeignFile
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.repairs import AddedRows
-from planner.snapshots import Snapshot
+from planner.seam.snapshots import Snapshot
 
 _T = TypeVar("_T")
 

@@ -20,12 +20,12 @@ from typing import Any, TypeAlias
 from cachetools import LRUCache
 
 from connectors.iceberg.refreshed_value import Outcome, RefreshedValue
-from planner.cut import Pin, PinReference
 from planner.errors import CatalogUnavailable, FederationError, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ColdStore
-from planner.seam import PinFacts
-from planner.snapshots import Retained
+from planner.seam.cut import Pin, PinReference
+from planner.seam.seam_table import PinFacts
+from planner.seam.snapshots import Retained
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from connectors.iceberg.store import read_facts
 from connectors.repairs import Decide
 from planner.errors import BadConfig, CatalogUnavailable, ColdStoreUnavailable
 from planner.names import TableName
-from planner.watermark import SUMMARY_KEY, Watermark, parse_watermark
+from planner.seam.watermark import SUMMARY_KEY, Watermark, parse_watermark
 
 _ATTEMPTS = 10
 _BACKOFF_S = 0.05

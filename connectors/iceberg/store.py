@@ -40,17 +40,18 @@ from connectors.object_store import (
 )
 from connectors.places import local_path, plain
 from connectors.table_facts import TableFacts, decide_pin
-from planner.binding import MIRROR
 from planner.column_statistics import UuidStatistics, uuid_statistics
-from planner.cut import ColdSlice, Pin, PinReference
 from planner.errors import CutExpired, ForeignFile, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, TableName
-from planner.parts import EVERY_FILE, FileSpan, place_of
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
-from planner.pruning import EVERYTHING, ScanFilter
+from planner.reading.filters import EVERYTHING, ScanFilter
+from planner.reading.shares import EVERY_FILE, FileSpan, place_of
 from planner.schema import Column, TableSchema
-from planner.snapshots import TAG, History, Retained
-from planner.sqltext import identifier, literal, sql_type
+from planner.seam.binding import MIRROR
+from planner.seam.cut import ColdSlice, Pin, PinReference
+from planner.seam.snapshots import TAG, History, Retained
+from planner.sql_text import identifier, literal
+from planner.type_text import sql_type
 
 _METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
 #: The largest row count that DuckDB is told; a larger one is damaged metadata.

@@ -2,9 +2,9 @@
 
 from connectors.json.decoder import JsonDecoder
 from connectors.json.skipping import SkippingDecoder
-from planner.binding import Binding
 from planner.ports import Decoder
 from planner.schema import TableSchema
+from planner.seam.binding import Binding
 
 
 def decoder_for(table: str, schema: TableSchema, binding: Binding) -> Decoder:

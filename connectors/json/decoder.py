@@ -16,12 +16,12 @@ from connectors.json.lenient import substitute
 from connectors.json.parsing import OtherFormat, Unfit
 from connectors.json.strict import Fallback, read_record, refuse
 from connectors.json.vectorized import FastPath
-from planner.binding import Binding
 from planner.errors import BadBinding, UndecodableRecord
 from planner.names import KAFKA_ERROR, KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE, shell_word
 from planner.ports import Decoded
 from planner.schema import METADATA_TYPES, TableSchema
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
 
 #: Longer batches are decoded in portions, whose payloads and columns stay in the processor's cache.
 PORTION_RECORDS = 8_192

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.json.parsing import kind_of
-from planner.field_path import FieldPath
+from planner.spelling import FieldPath
 
-#: Deeper values are not looked into: ``planner.typetext`` reads no deeper types either.
+#: Deeper values are not looked into: ``planner.type_text`` reads no deeper types either.
 MAX_NESTING = 32
 
 

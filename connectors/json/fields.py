@@ -12,10 +12,10 @@ from typing import Literal, cast
 
 import pyarrow as pa
 
-from planner.binding import Binding
 from planner.errors import BadBinding, UnsupportedType
 from planner.names import shell_word
 from planner.schema import PRIMITIVES, Column, EpochUnit, TableSchema, field_id_if_any
+from planner.seam.binding import Binding
 
 Kind = Literal[
     "boolean",

@@ -35,10 +35,10 @@ from connectors.json.wishes import (
     with_epochs,
 )
 from planner.epoch_units import type_at
-from planner.field_path import FieldPath, resolve, spell
 from planner.names import did_you_mean
 from planner.schema import TIMESTAMPTZ, Column, EpochUnit
-from planner.typetext import type_text
+from planner.spelling import FieldPath, resolve, spell
+from planner.type_text import type_text
 
 _TIMES: dict[Kind, pa.DataType] = {
     "timestamptz": TIMESTAMPTZ,

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from planner.errors import BadConfig
-from planner.field_path import read_path, split_name
 from planner.schema import Column
-from planner.spelling import spelled
+from planner.spelling import read_path, spelled, split_name
 
 #: Names of columns, by the outermost fields that they are read from.
 Renames = Mapping[str, str]

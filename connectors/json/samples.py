@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from connectors.json.parsing import Unfit, parse
-from planner.field_path import FieldPath, spell
+from planner.spelling import FieldPath, spell
 
 #: What Debezium writes for a value that the database did not send: it is stored apart (TOAST) and did not change.
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"

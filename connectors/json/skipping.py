@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.ports import Decoded, Decoder
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
 
 
 class SkippingDecoder:

@@ -16,12 +16,12 @@ from connectors.json.lenient import substitute
 from connectors.json.parsing import Unfit
 from connectors.json.renames import Renames
 from connectors.json.strict import read_value
-from planner.binding import Binding
 from planner.epoch_units import ids_at, numbered, type_at, units_by_id, with_epoch_unit
-from planner.field_path import FieldPath, resolve, spell
 from planner.names import did_you_mean
 from planner.schema import PRIMITIVES, Column, EpochUnit
-from planner.typetext import type_text
+from planner.seam.binding import Binding
+from planner.spelling import FieldPath, resolve, spell
+from planner.type_text import type_text
 
 #: Types whose values a record may have as numbers in a unit.
 TIME_TYPES = tuple(PRIMITIVES[name] for name in TIME_KINDS)

@@ -18,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from connectors.kafka.settings import CLIENT_DEFAULTS, refused
-from planner.topics import topic_name
+from planner.names import topic_name
 
 #: An answer for all partitions at once: its result maps each to a result or an error.
 Offsets = Future[Any]
@@ -59,7 +59,7 @@ class Admin(AdminClient):
         return answer
 
     def described(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-        """Describe topics; addresses in, addresses out (``planner.topics``)."""
+        """Describe topics; addresses in, addresses out (``planner.names``)."""
         answers: Mapping[str, Future[Any]] = self.describe_topics(
             TopicCollection([topic_name(topic) for topic in topics]), request_timeout=timeout_s
         )

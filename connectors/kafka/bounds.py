@@ -26,9 +26,9 @@ from confluent_kafka.admin import (  # OffsetSpec is not in its __all__
 from connectors.kafka.admin import Admin, Offsets
 from connectors.kafka.errors import Meaning, is_tls_alert, meaning, no_answer, translate
 from connectors.kafka.last_ends import LastEnds
-from planner.cut import LogBounds, PartitionBounds
 from planner.errors import FederationError, LogUnavailable, UnknownTopic
-from planner.topics import topic_name
+from planner.names import topic_name
+from planner.seam.cut import LogBounds, PartitionBounds
 
 _PAUSE_S = 0.03
 # Brokers learn of a topic some milliseconds after its creation was acknowledged.

@@ -11,14 +11,14 @@ import pyarrow as pa
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import named_section, no_cluster
 from connectors.kafka.subscription import KafkaSubscription
-from planner.cut import LogBounds
+from planner.names import by_cluster, cluster_of
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import TopicSource
-from planner.topics import by_cluster, cluster_of
+from planner.seam.cut import LogBounds
 
 
 class KafkaClusters:
-    """``planner.ports.Log`` for topics by their addresses (``planner.topics``); each cluster has connections of its own."""
+    """``planner.ports.Log`` for topics by their addresses (``planner.names``); each cluster has connections of its own."""
 
     def __init__(self, clusters: Mapping[str, Mapping[str, str]]) -> None:
         """``clusters`` are librdkafka properties by name; no broker needs to answer yet.

@@ -21,10 +21,10 @@ from connectors.kafka.settings import (
     consumer_properties,
     refused,
 )
+from planner.names import topic_name
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import TopicSource
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
-from planner.topics import topic_name
 
 #: Idle consumers of one kind that a pool keeps.
 MAX_IDLE = 4

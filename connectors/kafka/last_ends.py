@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.cut import LogBounds
 from planner.errors import FederationError, LogUnavailable
+from planner.seam.cut import LogBounds
 
 
 @dataclass(frozen=True, slots=True)

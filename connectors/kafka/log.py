@@ -18,11 +18,11 @@ from connectors.kafka.fetch import OutOfRange, WaitBudget, read, stretches, take
 from connectors.kafka.range_check import Guard
 from connectors.kafka.settings import checked
 from connectors.kafka.subscription import KafkaSubscription
-from planner.cut import LogBounds
 from planner.errors import FederationError, LogUnavailable, Unavailable, UnknownTopic
+from planner.names import cluster_of, topic_name
 from planner.offsets import NO_EPOCHS, OffsetRange, check_one_per_partition
 from planner.ports import TopicSource
-from planner.topics import cluster_of, topic_name
+from planner.seam.cut import LogBounds
 
 MEASURE_TIMEOUT_S = 5.0
 # Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
@@ -32,7 +32,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class KafkaLog:
     """``planner.ports.Log`` with librdkafka.
 
-    Topics are given by their addresses (``planner.topics``).
+    Topics are given by their addresses (``planner.names``).
     Made from plain settings anywhere, a Spark executor included. It does not survive a fork.
     """
 

@@ -17,7 +17,7 @@ from connectors.kafka.admin import Admin
 from connectors.kafka.errors import is_tls_alert
 from connectors.kafka.settings import checked, settings_of
 from planner.errors import BadConfig, LogUnavailable
-from planner.topics import by_cluster, topic_name
+from planner.names import by_cluster, topic_name
 
 REACH_TIMEOUT_S = 5.0
 _POLL_S = 0.05

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 
 from connectors.kafka.bounds import BoundsReader
-from planner.cut import LogBounds
 from planner.errors import LogTruncated
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
-from planner.ranges import check_ranges
+from planner.seam.cut import LogBounds
+from planner.seam.range_check import check_ranges
 
 # How long an end below a range's stop may be the old answer of a replica before it counts as truncation.
 _STALE_END_S = 0.5

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException
 from connectors.kafka.admin import Admin
 from connectors.kafka.errors import translate
 from connectors.kafka.settings import checked, named_section, settings_of
-from planner.topics import by_cluster
-from planner.triggers import LogRetention
+from planner.names import by_cluster
+from planner.tiering.triggers import LogRetention
 
 _TIMEOUT_S = 5.0
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from connectors.kafka.settings import checked, consumer_properties, refused, settings_of
+from planner.names import by_cluster, topic_address, topic_name
 from planner.offsets import OffsetRange
-from planner.topics import by_cluster, topic_address, topic_name
 
 #: Bytes of one answer for one partition: some hundred records, quick also for many partitions.
 _SAMPLE_BYTES = "65536"

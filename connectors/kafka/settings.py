@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from planner.errors import BadConfig, LogUnavailable
-from planner.topics import cluster_of
+from planner.names import cluster_of
 
 #: Properties the promises depend on, and the value each has. A user who sets one is refused.
 OWNED: Mapping[str, str] = MappingProxyType(

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from connectors.spark.errors import translated
 from connectors.spark.metadata import identifier
 from connectors.spark.types import projected, struct_type
-from planner.cut import TableCut
 from planner.errors import FederationError, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.schema import TableSchema
+from planner.seam.cut import TableCut
 
 #: More alternatives than this take longer to plan than joining a table of them.
 MAX_CONDITIONS = 100

@@ -16,7 +16,7 @@ from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem, LocalFileSystem
 from pyspark.sql import SparkSession
 
 from connectors.object_store import UNSUMMED, is_object_store
-from planner.parquet_writing import SparkWriter
+from planner.tiering.write_plan import SparkWriter
 
 #: Files that a task has open at once: in a file system, and in a store, for which each holds a part of 10 MiB in memory.
 _OPEN_LOCAL, _OPEN_STORED = 64, 16

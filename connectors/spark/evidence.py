@@ -23,7 +23,7 @@ from connectors.spark.metadata import (
 )
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.snapshots import Snapshot
+from planner.seam.snapshots import Snapshot
 
 _T = TypeVar("_T")
 _EQUALITY_DELETES = 2

@@ -29,13 +29,13 @@ from connectors.spark.served_tail import ServedTails
 from connectors.spark.shipping import is_local, ship_to
 from connectors.spark.source import register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
-from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import BadParameter, LimitExceeded, UnknownTable
-from planner.freshness import parse_freshness, parse_wait_for
 from planner.names import TableName
+from planner.seam.cut import Pin, TableCut, cold_cut
+from planner.seam.freshness import parse_freshness, parse_wait_for
+from planner.seam.time_travel import AtTime, ended, parse_cut
 from planner.spark_names import tables_of
 from planner.statement.references import check_no_side
-from planner.time_travel import AtTime, ended, parse_cut
 
 #: Tables of one cut at most, where nobody named them.
 MAX_TABLES = 100

@@ -14,11 +14,11 @@ from connectors.spark.cut_sql import CutSql
 from connectors.spark.source import FORMAT
 from connectors.spark.tail import TailKeeper
 from connectors.spark.types import floating_fields
-from planner.cut import ColdSlice, TableCut
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema
-from planner.time_travel import format_cut
+from planner.seam.cut import ColdSlice, TableCut
+from planner.seam.time_travel import format_cut
 
 Side = Literal["cold", "tail"]
 

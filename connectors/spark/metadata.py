@@ -10,12 +10,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from planner.binding import MIRROR
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
 from planner.offsets import OffsetVector
-from planner.row_order import PartitionTerm, SortTerm
-from planner.snapshots import TAG, History, Snapshot
-from planner.triggers import ColdSurvey, parse_options
+from planner.seam.binding import MIRROR
+from planner.seam.snapshots import TAG, History, Snapshot
+from planner.tiering.layout import PartitionTerm, SortTerm
+from planner.tiering.triggers import ColdSurvey, parse_options
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from connectors.spark.metadata import java
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP
-from planner.writing import leading_metrics
+from planner.tiering.write_plan import leading_metrics
 
 
 class LeadingMetrics:

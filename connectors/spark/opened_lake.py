@@ -14,13 +14,13 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.past_cuts import PastCuts
 from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.shares import cold_errors, engine
-from planner.cut import TableCut
-from planner.freshness import parse_wait_for
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.ports import SqlRelation, TopicSource
-from planner.pruning import Condition
-from planner.time_travel import CutEntry
+from planner.reading.filters import Condition
+from planner.seam.cut import TableCut
+from planner.seam.freshness import parse_wait_for
+from planner.seam.time_travel import CutEntry
 
 #: Catalogs are asked so often whether there is a newer snapshot.
 _REFRESH_S = 5.0

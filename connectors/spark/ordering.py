@@ -1,4 +1,4 @@
-"""Sorts rows by what Iceberg's writer tells partitions apart by, where Spark does not (``planner.row_order``).
+"""Sorts rows by what Iceberg's writer tells partitions apart by, where Spark does not (``planner.tiering.layout``).
 
 The transforms are Iceberg's own functions, which every catalog of its has in Spark.
 """
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from connectors.spark.metadata import quoted
 from planner.names import TableName
-from planner.row_order import RowKey, RowOrder
+from planner.tiering.layout import RowKey, RowOrder
 
 _FUNCTIONS = {
     "year": "years",

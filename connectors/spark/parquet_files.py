@@ -30,7 +30,7 @@ from connectors.spark.partitioning import (
     partition_path,
 )
 from planner.column_statistics import leaves
-from planner.parquet_writing import ParquetOptions
+from planner.tiering.write_plan import ParquetOptions
 
 #: Arrow rows that a task gathers before it writes them, over all partitions: the largest part becomes a row group.
 _GATHERED_BYTES = 64 * 1024 * 1024

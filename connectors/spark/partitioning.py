@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from planner.days import civil
-from planner.parquet_writing import PartitionColumn
+from planner.tiering.write_plan import PartitionColumn
 
 Value = str | int | bool | None
 #: The values of one partition in the order of the spec's fields; a date is its days since 1970.

@@ -26,7 +26,6 @@ from connectors.spark.metadata import TableState, each, load_table, read_state
 from connectors.spark.metrics import LeadingMetrics
 from connectors.spark.stage import FOREVER_MS, branch_of, check_same_table, staged_snapshot
 from connectors.table_facts import with_statistics
-from planner.binding import MIRROR, parse_binding
 from planner.errors import (
     CatalogUnavailable,
     FederationError,
@@ -37,10 +36,11 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.ports import Staged
-from planner.publish import advance, check_publish
-from planner.snapshots import TAG
-from planner.tiering import TieringPlan
-from planner.watermark import SUMMARY_KEY, Watermark, format_watermark, parse_watermark
+from planner.seam.binding import MIRROR, parse_binding
+from planner.seam.snapshots import TAG
+from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark, parse_watermark
+from planner.tiering.plan import TieringPlan
+from planner.tiering.publish import advance, check_publish
 
 #: Set so that expiry knows a published file is not only the staged snapshot's (Iceberg's SnapshotSummary).
 _SOURCE_SNAPSHOT = "source-snapshot-id"

@@ -13,7 +13,7 @@ from planner.names import TableName, name_parts
 from planner.schema import Column, TableSchema
 from planner.spark_condition_text import parse_condition
 from planner.spark_conditions import duckdb_sql
-from planner.sqltext import identifier
+from planner.sql_text import identifier
 
 #: Options that say which server, and as whom.
 ADDRESS = ("server", "user", "password", "token", "tls_root_certificates")

@@ -14,10 +14,10 @@ import pyarrow as pa
 from connectors.spark.columns import spark_type
 from connectors.spark.served import ServedPlan, ServerAddress
 from connectors.spark.served_load import relation
-from planner.cut import TableCut
 from planner.names import TableName
 from planner.schema import TableSchema
-from planner.time_travel import format_cut, parse_cut
+from planner.seam.cut import TableCut
+from planner.seam.time_travel import format_cut, parse_cut
 
 _WHOLE = {"whole": "true"}
 

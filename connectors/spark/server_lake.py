@@ -18,9 +18,9 @@ from connectors.spark.served_load import SETTINGS, planned_load, relation
 from connectors.spark.source import register_served
 from planner.errors import LimitExceeded, NotAllowed, UnknownTable
 from planner.names import TableName
+from planner.seam.time_travel import parse_cut
 from planner.spark_names import tables_of
-from planner.sqltext import literal
-from planner.time_travel import parse_cut
+from planner.sql_text import literal
 
 #: Tables of one cut at most, where nobody named them.
 _MAX_TABLES = 100

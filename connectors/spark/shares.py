@@ -21,10 +21,9 @@ from connectors.spark.by_field_id import converted
 from connectors.spark.columns import spark_type
 from connectors.spark.errors import pack
 from connectors.spark.splits import RangeReader, Task
-from planner.binding import Binding
 from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
-from planner.projection import project
-from planner.schema import TableSchema
+from planner.schema import TableSchema, project
+from planner.seam.binding import Binding
 from planner.spark_conditions import SparkCondition, mask
 
 #: Rows of one Arrow batch from DuckDB.

@@ -10,17 +10,20 @@ from pyspark.sql.datasource import InputPartition
 from connectors.iceberg.store import IcebergStore
 from connectors.spark.shares import ColdShare, HotShare
 from connectors.spark.splits import share_out
-from planner.cut import TableCut
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
-from planner.offsets import OffsetRange
+from planner.offsets import OffsetRange, cut_up
 from planner.ports import SqlRelation
-from planner.pruning import EVERYTHING, Condition, ScanFilter
-from planner.range_sql import rows_within
+from planner.reading.filters import (
+    EVERYTHING,
+    Condition,
+    ScanFilter,
+    needed_ranges,
+    rows_within,
+)
 from planner.schema import Column, TableSchema
+from planner.seam.cut import TableCut
 from planner.spark_conditions import SparkCondition, both, duckdb_sql, files_filter
-from planner.sqltext import identifier
-from planner.tail_pruning import needed_ranges
-from planner.tiering import cut_up
+from planner.sql_text import identifier
 
 SIDES = ("cold", "tail")
 #: Tasks of the cold side of one read at most, and of the hot side.

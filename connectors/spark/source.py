@@ -35,14 +35,14 @@ from connectors.spark.shipping import ship_to
 from connectors.spark.stream import LakeStream, StreamOptions
 from connectors.spark.types import struct_type
 from connectors.spark.versioned import PlannedSource, sent
-from planner.cut import TableCut, cold_cut
 from planner.errors import BadParameter, FederationError
-from planner.freshness import parse_freshness
 from planner.names import TableName
 from planner.schema import TableSchema
+from planner.seam.cut import TableCut, cold_cut
+from planner.seam.freshness import parse_freshness
+from planner.seam.time_travel import parse_cut
 from planner.spark_condition_text import parse_condition
 from planner.spark_conditions import SparkCondition, columns_of
-from planner.time_travel import parse_cut
 
 FORMAT = "thermocline"
 _BATCH = ("table", "path", "columns", "filter", "cut", "freshness", "wait_for", "side")

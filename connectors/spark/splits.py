@@ -18,14 +18,14 @@ from connectors.spark.columns import to_spark
 from connectors.spark.data_folder import TableFolder
 from connectors.spark.errors import pack, too_long
 from connectors.spark.parquet_files import ParquetFile, TableFiles
-from planner.binding import Binding
 from planner.errors import BadBinding, ColdStoreUnavailable, FederationError
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange, joined
-from planner.parquet_writing import ParquetOptions
 from planner.ports import Decoder, Log, TopicSource
 from planner.schema import TableSchema
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
+from planner.tiering.write_plan import ParquetOptions
 
 #: The splits of one task: one or many small ones.
 Task = tuple[OffsetRange, ...]
@@ -176,7 +176,7 @@ class RangeReader:
     """Reads ranges of a table's log and decodes them: what a tail needs and a tierer does, without its reports.
 
     The function ``mapInArrow`` runs: its input rows are indexes of ``tasks``. Pickled to executors. ``topic`` is an
-    address (``planner.topics``).
+    address (``planner.names``).
     """
 
     tasks: tuple[Task, ...]

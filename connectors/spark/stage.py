@@ -41,20 +41,18 @@ from connectors.spark.splits import (
 )
 from connectors.spark.written import append_files, remove_files
 from connectors.table_facts import with_units
-from planner.binding import Binding, parse_binding
-from planner.cut import Pin
 from planner.errors import FederationError, InternalError, SnapshotExpired, TieringConflict
-from planner.layout import Layout, plan_layout
 from planner.names import TableName
-from planner.parquet_writing import SparkWriter, WritingFacts, choose_writer
 from planner.ports import Decoder, Log
-from planner.row_order import own_order
 from planner.schema import TableSchema
-from planner.snapshots import STAGE_BRANCH_PREFIX
-from planner.tiering import TieringPlan
-from planner.triggers import parse_options
-from planner.watermark import Outcomes
-from planner.writing import write_options
+from planner.seam.binding import Binding, parse_binding
+from planner.seam.cut import Pin
+from planner.seam.snapshots import STAGE_BRANCH_PREFIX
+from planner.seam.watermark import Outcomes
+from planner.tiering.layout import Layout, own_order, plan_layout
+from planner.tiering.plan import TieringPlan
+from planner.tiering.triggers import parse_options
+from planner.tiering.write_plan import SparkWriter, WritingFacts, choose_writer, write_options
 
 FOREVER_MS = 2**63 - 1
 #: Summary key of a staged snapshot: which run wrote it.

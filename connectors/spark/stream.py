@@ -22,13 +22,13 @@ from connectors.spark.opened_lake import OpenedLake
 from connectors.spark.shares import TaskReader
 from connectors.spark.sharing import shares
 from connectors.spark.versioned import sent
-from planner.cut import TableCut
 from planner.errors import BadParameter, FederationError
-from planner.incremental import parse_after
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema
-from planner.streams import (
+from planner.seam.cut import TableCut
+from planner.seam.incremental import parse_after
+from planner.seam.spark_stream import (
     StreamOffset,
     StreamStart,
     batch,
@@ -37,7 +37,7 @@ from planner.streams import (
     next_end,
     parse_offset,
 )
-from planner.time_travel import CUT_PREFIX, parse_cut
+from planner.seam.time_travel import CUT_PREFIX, parse_cut
 
 #: Offsets of one batch at most, where the option does not say.
 MAX_OFFSETS = 2_000_000

@@ -28,11 +28,10 @@ from connectors.spark.errors import java_errors
 from connectors.spark.served_tail import ServedTails
 from connectors.spark.splits import RangeReader, share_out
 from connectors.spark.types import floating_fields, projected, struct_type
-from planner.cut import TableCut
 from planner.errors import BadConfig, LimitExceeded, StalePlan, Unavailable
-from planner.offsets import OffsetRange
+from planner.offsets import OffsetRange, cut_up
 from planner.ports import Log
-from planner.tiering import cut_up
+from planner.seam.cut import TableCut
 
 #: A tail up to this size is fetched by the driver, which takes less time than starting tasks.
 TAIL_LOCAL_BYTES = 64 << 20

@@ -14,14 +14,14 @@ from connectors.spark.errors import java_errors
 from connectors.spark.metadata import load_table, read_state, survey
 from connectors.spark.publish import Publisher
 from connectors.spark.stage import Stager, new_run
-from planner.binding import Binding
-from planner.cut import Pin
 from planner.names import TableName
 from planner.ports import ColdStore, Decoder, Log, Staged
 from planner.schema import TableSchema
-from planner.tiering import TieringPlan
-from planner.triggers import ColdSurvey
-from planner.watermark import Outcomes, Watermark
+from planner.seam.binding import Binding
+from planner.seam.cut import Pin
+from planner.seam.watermark import Outcomes, Watermark
+from planner.tiering.plan import TieringPlan
+from planner.tiering.triggers import ColdSurvey
 
 # A million records take seconds; minutes are for a broker that restarts meanwhile.
 TASK_TIMEOUT_S = 600.0

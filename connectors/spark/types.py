@@ -12,8 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from connectors.spark.columns import spark_type
-from planner.projection import project
-from planner.schema import TableSchema, field_id
+from planner.schema import TableSchema, field_id, project
 from planner.spark_names import backticked
 
 

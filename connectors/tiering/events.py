@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from connectors.tiering.round import RoundResult
-from planner.binding import Binding
 from planner.errors import FederationError, StalePlan
 from planner.names import TableName
-from planner.schedule import Backfill
-from planner.triggers import Lag, Trigger
+from planner.seam.binding import Binding
+from planner.tiering.schedule import Backfill
+from planner.tiering.triggers import Lag, Trigger
 
 
 @dataclass(frozen=True, slots=True)

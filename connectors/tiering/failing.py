@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from connectors.tiering import events
 from planner.errors import FederationError, Unavailable
 from planner.names import TableName
-from planner.schedule import backoff_s
+from planner.tiering.schedule import backoff_s
 
 #: An unchanged failure is reported again after this time: silence would look like an end.
 TELL_AGAIN_S = 60.0

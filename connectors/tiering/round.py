@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import BadBinding, FederationError
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Log, TieringTarget, TopicSource
-from planner.tiering import TieringBudget, TieringPlan, plan_tiering
-from planner.watermark import Outcomes, Watermark
+from planner.seam.cut import LogBounds, Pin, check_topic
+from planner.seam.watermark import Outcomes, Watermark
+from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,13 @@ from connectors.tiering import events
 from connectors.tiering.failing import Failing
 from connectors.tiering.round import RoundResult, always, not_bound, tier_once
 from connectors.tiering.table_state import TieringState
-from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import CatalogUnavailable, FederationError, InternalError, StalePlan
-from planner.names import TableName
+from planner.names import TableName, by_cluster
 from planner.ports import Log, TieringTarget
-from planner.schedule import choose
-from planner.tiering import TieringBudget
-from planner.topics import by_cluster
-from planner.triggers import ColdSurvey, LogRetention, Trigger
+from planner.seam.cut import LogBounds, Pin, check_topic
+from planner.tiering.plan import TieringBudget
+from planner.tiering.schedule import choose
+from planner.tiering.triggers import ColdSurvey, LogRetention, Trigger
 
 #: After a conflict another tierer has advanced the watermark: continue from there at once.
 CONFLICT_ATTEMPTS = 5

@@ -6,14 +6,21 @@ from dataclasses import dataclass, field
 
 from connectors.tiering.failing import Failing
 from connectors.tiering.round import RoundResult
-from planner.binding import Binding
-from planner.cut import LogBounds, Pin
 from planner.errors import FederationError
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import Log, TieringTarget, TopicSource
-from planner.schedule import Backfill
-from planner.triggers import ColdSurvey, Lag, LogRetention, Trigger, decide, measure_lag
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds, Pin
+from planner.tiering.schedule import Backfill
+from planner.tiering.triggers import (
+    ColdSurvey,
+    Lag,
+    LogRetention,
+    Trigger,
+    decide,
+    measure_lag,
+)
 
 #: Records sampled per partition to learn their size; and the estimate when none is readable.
 _SAMPLE_OFFSETS = 100

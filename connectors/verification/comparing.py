@@ -12,18 +12,18 @@ from connectors.iceberg.audit import TableAudit
 from connectors.table_facts import with_units
 from connectors.verification.cold import ColdRows
 from connectors.verification.tally import FaultTally
-from planner.binding import Binding
-from planner.cut import Pin
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE
 from planner.offsets import OffsetRange
 from planner.ports import Decoder
 from planner.schema import Column, TableSchema
+from planner.seam.binding import Binding
+from planner.seam.cut import Pin
+from planner.seam.watermark import Outcomes
 from planner.verification.chain import foreign_changes
+from planner.verification.coverage import TieredSegment
 from planner.verification.findings import Fault, Kind, place
 from planner.verification.rows import Keyed, compare_rows, without
-from planner.verification.segments import TieredSegment
 from planner.verification.window import Window
-from planner.watermark import Outcomes
 
 _KEY_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET)
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]

@@ -17,20 +17,19 @@ from connectors.verification.cold import ColdCount, ColdRows
 from connectors.verification.comparing import Comparer
 from connectors.verification.tally import FaultTally
 from connectors.verification.windows import windows
-from planner.binding import Binding
-from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import BadBinding, Inconsistent, OffsetsExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import Decoder, Log, TopicSource
 from planner.schema import TableSchema
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds, Pin, check_topic
+from planner.seam.watermark import Watermark
 from planner.verification.chain import carriers, check_chain, decisions, start_since
-from planner.verification.coverage import CoveragePlan, plan_coverage
+from planner.verification.coverage import CoveragePlan, plan_coverage, segments
 from planner.verification.findings import Coverage, Fault, Kind, Report, place
 from planner.verification.rows import Keyed, repeats
-from planner.verification.segments import segments
 from planner.verification.window import Window, plan_fetches
-from planner.watermark import Watermark
 
 #: Files named with a finding.
 MAX_NAMED_FILES = 3

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from planner.offsets import OffsetRange
-from planner.snapshots import Snapshot
+from planner.seam.snapshots import Snapshot
+from planner.seam.watermark import Outcomes
 from planner.verification.findings import Fault, ForeignChange, Kind
-from planner.watermark import Outcomes
 
 #: Findings with their places; more are only counted.
 MAX_FINDINGS = 1_000

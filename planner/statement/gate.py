@@ -23,7 +23,7 @@ from planner.statement.allowed import (
     WINDOWS,
 )
 from planner.statement.ast import Node, kind_of, walk
-from planner.statement.conjuncts import clocks_of
+from planner.statement.conditions import clocks_of
 from planner.statement.references import PATH
 from planner.statement.scope import fold
 

@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.lexer import tokens
-from planner.sqltext import identifier
+from planner.sql_text import identifier, tokens
 from planner.statement.ast import Node
 
 #: What the parser takes: catalog, schema, table.

@@ -1,20 +1,26 @@
 """The statement as it is executed: its tables replaced by the relations of its cut.
 
 ``FROM s.flows`` becomes ``FROM "<relation>" AS flows``, and ``s.flows.bytes`` becomes ``flows.bytes``
-(``planner.statement.qualified``), so a statement keeps its meaning and the names of its columns. Functions of the
+(``planner.statement.dotted_names``), so a statement keeps its meaning and the names of its columns. Functions of the
 current time stay as they are: the engine answers them with the statement's time (``proxy.engine.macros``), which keeps
 result names too.
+
+Bare date parts: ``date_diff(month, a, b)``, as most databases and their tools write it.
+
+DuckDB takes the part as a text only, and a bare word as a column. Here a bare name of a part means the part wherever
+one is expected, even if a column has that name.
 """
 
 from __future__ import annotations
 
 import marshal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from planner.errors import UnsupportedStatement
-from planner.statement.ast import Node
-from planner.statement.printable import CHANGED, make_printable
-from planner.statement.qualified import AddressableTable, readdress
+from planner.statement.ast import Node, kind_of, walk
+from planner.statement.dotted_names import AddressableTable, readdress
+from planner.statement.parameters import constant
+from planner.statement.printer_fixes import CHANGED, make_printable
 from planner.statement.references import TableReference, reference_of
 from planner.statement.scope import fold, scoped, visible_name
 
@@ -87,3 +93,50 @@ def _bound_like(node: Node) -> None:
         segments = literal and "_" not in pattern and "*" not in node["function_name"]
         if not segments and not (literal and pattern.count("%") <= 2):
             node.update(function_name=linear, is_operator=False)
+
+
+_TAKE_PARTS = frozenset(
+    f"date{separator}{what}"
+    for separator in ("", "_")
+    for what in ("diff", "part", "sub", "trunc")
+)
+
+_UNITS = frozenset(
+    "microsecond millisecond second minute hour day week month quarter year decade".split()  # noqa: SIM905
+)
+
+#: No abbreviations: ``d`` and ``min`` are names people give to columns.
+_PARTS = (
+    _UNITS
+    | {f"{unit}s" for unit in _UNITS}
+    | {"century", "centuries", "millennium", "millennia"}
+    | {"dow", "dayofweek", "isodow", "doy", "dayofyear", "isoyear", "epoch", "era"}
+)
+
+
+def quote_date_parts(document: Node, sql: str) -> Node:
+    """Return the statement with bare date parts as texts; a copy where there are any. It has passed the gate.
+
+    A walk over its tree is spared where its text, ``sql``, has no such function.
+    """
+    if "date" not in sql.lower() or not any(_bare(document)):
+        return document
+    copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
+    for part in _bare(copy):
+        (name,) = part["column_names"]
+        place = part["query_location"]
+        part.clear()
+        part.update(constant(fold(name), "VARCHAR"), query_location=place)
+    return copy
+
+
+def _bare(document: Node) -> Iterator[Node]:
+    for node, _ in walk(document):
+        if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in _TAKE_PARTS:
+            part = node["children"][0] if node["children"] else node
+            if kind_of(part) == "COLUMN_REF" and _is_part(part["column_names"]):
+                yield part
+
+
+def _is_part(names: list[str]) -> bool:
+    return len(names) == 1 and fold(names[0]) in _PARTS

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.offsets import OffsetVector
-from planner.snapshots import History, Snapshot
+from planner.seam.snapshots import History, Snapshot
+from planner.seam.watermark import Watermark, readable_watermark
 from planner.verification.findings import Fault, Kind
-from planner.watermark import Watermark, readable_watermark
 
 
 @dataclass(frozen=True, slots=True)

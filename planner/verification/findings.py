@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from planner.offsets import OffsetRange
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
 
 
 class Kind(StrEnum):

@@ -31,10 +31,11 @@ from planner.permissions import (
     view,
 )
 from planner.schema import TableSchema
-from planner.sqltext import identifier, literal, sql_type
+from planner.sql_text import identifier, literal
 from planner.statement.ast import Node
 from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import row_expression, selecting
+from planner.type_text import sql_type
 from proxy.engine.engine import Engine
 from proxy.engine.relations import AccessFilter, Relation
 from proxy.engine.statement_cache import StatementCache

@@ -15,7 +15,7 @@ from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
 from planner.schema import TableSchema
-from planner.sqltext import same_name
+from planner.sql_text import same_name
 from planner.statement.references import ResolvedTable, check_no_side, quoted
 from proxy.access.policy import AccessPolicy
 from proxy.session import COMMENT, TYPE_NAME, Session, Table, time_zones

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import types
 
-from planner.sqltext import identifier
+from planner.sql_text import identifier
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import duckdb
 import pyarrow as pa
 
-from planner.sqltext import identifier, sql_type
+from planner.sql_text import identifier
+from planner.type_text import sql_type
 
 #: Most prepared inserts: each is a connection of its own, of some 100 kB.
 _MAX_APPENDERS = 64

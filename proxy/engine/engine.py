@@ -27,8 +27,7 @@ from planner.errors import (
     Overloaded,
     UnsupportedStatement,
 )
-from planner.lexer import tokens
-from planner.sqltext import literal
+from planner.sql_text import literal, tokens
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
 from planner.statement.long_names import (

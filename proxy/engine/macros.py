@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 import duckdb
 
-from planner.sqltext import literal
+from planner.sql_text import literal
 
 #: Characters or elements that one call may build on one row; the engine works on 2,048 rows at a time.
 MAX_BUILT = 10_000

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from planner.ports import ArrowRelation, SqlRelation
 from planner.schema import TableSchema
-from planner.sqltext import identifier, sql_type
+from planner.sql_text import identifier
+from planner.type_text import sql_type
 
 #: Stands in front of the columns, for rows that are only counted: of these the engine reads the first column of a union
 #: (DuckDB 1.5.5), whatever it is; all of a struct, where a condition reads one field.

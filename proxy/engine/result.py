@@ -9,7 +9,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from planner.batches import size_of
+from planner.schema import size_of
 from proxy.engine.nulls import cleared
 from proxy.engine.running import EngineCall
 

@@ -17,7 +17,8 @@ import duckdb
 import pyarrow as pa
 
 from planner.errors import FederationError
-from planner.sqltext import identifier, literal, sql_type
+from planner.sql_text import identifier, literal
+from planner.type_text import sql_type
 from proxy.engine.appending import Appenders
 from proxy.engine.errors import translate
 

@@ -36,7 +36,7 @@ from proxy.ops.call_record import CallRecord
 from proxy.process.thread_state import ThreadState
 from proxy.session import Session
 
-#: What the caller has seen before: with it a statement is followed (``planner.incremental``).
+#: What the caller has seen before: with it a statement is followed (``planner.seam.incremental``).
 AFTER = "thermocline-after"
 #: At most how many endpoints an answer may have; without it, it has one.
 MAX_ENDPOINTS = "thermocline-max-endpoints"

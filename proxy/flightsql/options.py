@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from planner.errors import BadParameter
-from planner.freshness import parse_freshness, parse_wait_for
-from planner.time_travel import parse_cut
+from planner.seam.freshness import parse_freshness, parse_wait_for
+from planner.seam.time_travel import parse_cut
 from proxy.flightsql.outgoing import HUGEINTS, MAX_MESSAGE_BYTES, PROFILES, UNITS
 from proxy.session import OptionValue, Session
 

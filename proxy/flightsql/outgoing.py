@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from planner.batches import size_of
 from planner.errors import LimitExceeded, UnsupportedType
+from planner.schema import size_of
 from proxy.session import Session
 
 #: Go and Rust clients refuse messages above 4,194,304 bytes, ADBC above 16 MiB (docs/internals/protocol.md).

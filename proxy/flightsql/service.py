@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
-from planner.sqltext import same_name
+from planner.sql_text import same_name
 from proxy.deadline import Deadline
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Backend

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from planner import lexer
+from planner import sql_text as lexer
 from planner.errors import BadParameter
-from planner.sqltext import identifier, literal
+from planner.sql_text import identifier, literal
 from proxy.flightsql.options import ALIASES, SETTINGS, settings_of
 from proxy.session import OptionValue, Session
 

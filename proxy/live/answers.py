@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from cachetools import FIFOCache
 
 from planner.errors import Overloaded
-from planner.live_pieces import MOST, LivePiece
+from planner.live.tiling import MOST, LivePiece
 from proxy.deadline import Deadline
 from proxy.live.room import Room, Rooms
 

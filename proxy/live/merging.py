@@ -9,9 +9,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from connectors.iceberg.live.files import LiveFiles
-from planner.cut import Pin, TableCut
 from planner.errors import FederationError
-from planner.live_pieces import Merge
+from planner.live.tiling import Merge
+from planner.seam.cut import Pin, TableCut
 from proxy.deadline import Cancellation, Deadline
 from proxy.live.answers import TableAnswers
 from proxy.live.pieces import PieceWriter

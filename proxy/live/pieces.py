@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from connectors.iceberg.live.files import LiveFiles
-from planner.cut import Pin, TableCut
-from planner.live_pieces import Hole, LivePiece
+from planner.live.tiling import Hole, LivePiece
+from planner.seam.cut import Pin, TableCut
 from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.thread_pool import ThreadPool

@@ -1,7 +1,7 @@
 """Live tables: what an Iceberg engine gets when it loads a table. A load is a cut, as a statement's is.
 
 Pin, measure, decide; write as files what of the tail is not in files yet; answer with the pinned metadata and one snapshot
-more (``planner.live_metadata``).
+more (``planner.live.metadata``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import partial
 
 from connectors.iceberg.live.files import LiveFiles
 from connectors.iceberg.pin_cache import PinCache
-from planner.cut import HotSlice, Pin, TableCut
 from planner.errors import (
     ColdStoreUnavailable,
     CutExpired,
@@ -24,7 +23,7 @@ from planner.errors import (
     StalePlan,
     UnknownTable,
 )
-from planner.live_pieces import (
+from planner.live.tiling import (
     Hole,
     LivePiece,
     Tiling,
@@ -36,8 +35,9 @@ from planner.live_pieces import (
 )
 from planner.names import TableName
 from planner.offsets import OffsetVector
+from planner.seam.cut import HotSlice, Pin, TableCut
+from planner.seam.time_travel import format_cut
 from planner.statement.references import check_no_side
-from planner.time_travel import format_cut
 from proxy.access.policy import AccessPolicy
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine

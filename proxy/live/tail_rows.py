@@ -8,11 +8,12 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from planner.cut import TableCut
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 from planner.schema import TableSchema
-from planner.sqltext import identifier, sql_type
+from planner.seam.cut import TableCut
+from planner.sql_text import identifier
+from planner.type_text import sql_type
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation

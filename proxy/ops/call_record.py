@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from planner.batches import size_of
 from planner.errors import FederationError
+from planner.schema import size_of
 from proxy.session import Session, TicketSummary
 
 OK = "ok"

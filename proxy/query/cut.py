@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from connectors.cuts import BoundsCache, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from connectors.past_cuts import PastCuts
-from planner.cut import Pin, TableCut
 from planner.errors import BadParameter, SnapshotExpired
-from planner.freshness import LIVE, Freshness, parse_freshness, parse_wait_for
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import ColdStore
+from planner.seam.cut import Pin, TableCut
+from planner.seam.freshness import LIVE, Freshness, parse_freshness, parse_wait_for
+from planner.seam.time_travel import AtCut, parse_cut
 from planner.statement.references import CutKey
 from planner.ticket import TicketTable
-from planner.time_travel import AtCut, parse_cut
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.query.parsing import ParsedStatement

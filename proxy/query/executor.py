@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from connectors.cuts import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
-from planner.cut import TableCut
 from planner.errors import (
     BadStatement,
     ColdStoreUnavailable,
@@ -28,15 +27,16 @@ from planner.errors import (
     UnsupportedFile,
     UnsupportedStatement,
 )
-from planner.explaining import EXPLAIN_SCHEMA, explained
-from planner.incremental import check_followed, format_position, narrow, parse_after
+from planner.explain import EXPLAIN_SCHEMA, explained
 from planner.ports import ColdStore, Log
+from planner.reading.needs import name_of_count, with_counted
+from planner.seam.cut import TableCut
+from planner.seam.incremental import check_followed, format_position, narrow, parse_after
+from planner.seam.time_travel import format_cut
 from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
-from planner.statement.least import name_of_count, with_counted
 from planner.statement.references import CutKey
 from planner.ticket import Ticket, TicketTable
-from planner.time_travel import format_cut
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
 from proxy.deadline import Deadline

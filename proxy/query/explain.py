@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from connectors.cuts import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
-from planner.explaining import TableReport, explanation
+from planner.explain import TableReport, explanation
 from planner.ports import ColdStore
-from planner.pruning import EVERYTHING
+from planner.reading.filters import EVERYTHING
 from proxy.query.cut import Cuts, FreshnessContract
 from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement

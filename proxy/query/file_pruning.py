@@ -17,13 +17,13 @@ from itertools import chain
 import pyarrow as pa
 
 from planner.errors import FederationError
-from planner.pruning import EVERYTHING, Condition, ScanFilter
+from planner.reading.filters import EVERYTHING, Condition, ScanFilter
 from planner.schema import Column, TableSchema
-from planner.sqltext import sql_type
 from planner.statement.ast import Node, kind_of, parameters, walk
-from planner.statement.conjuncts import Conjunct, Places
+from planner.statement.conditions import Conjunct, Places
 from planner.statement.row_expression import selecting
 from planner.statement.scope import fold
+from planner.type_text import sql_type
 from proxy.engine.engine import Engine
 from proxy.engine.parameters import Parameter, bound
 

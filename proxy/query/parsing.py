@@ -10,15 +10,19 @@ from functools import cached_property, partial
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName
+from planner.reading.needs import (
+    any_rows,
+    compared_columns,
+    is_bare_count,
+    may_equal_zero,
+    named_columns,
+)
+from planner.seam.time_travel import names_cut
 from planner.statement.ast import Node
-from planner.statement.conjuncts import Places, conjuncts
-from planner.statement.date_parts import quote_date_parts
-from planner.statement.equal_zero import may_equal_zero
+from planner.statement.conditions import Places, conjuncts
+from planner.statement.dotted_names import AddressableTable, Path, may_name_paths
 from planner.statement.gate import check, check_text
-from planner.statement.least import any_rows, is_bare_count
-from planner.statement.named_columns import compared_columns, named_columns
 from planner.statement.parameters import may_type_columns
-from planner.statement.qualified import AddressableTable, Path, may_name_paths
 from planner.statement.references import (
     CutKey,
     ResolvedTable,
@@ -27,8 +31,7 @@ from planner.statement.references import (
     references,
     resolve,
 )
-from planner.statement.rewrite import rewrite
-from planner.time_travel import names_cut
+from planner.statement.rewrite import quote_date_parts, rewrite
 from proxy.access.policy import AccessPolicy
 from proxy.catalog import information_schema
 from proxy.engine.engine import Engine

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.cut import TableCut
-from planner.parts import NO_FILE, ScanPart, split_name, split_scan
-from planner.statement.plain_scan import is_plain_scan, tells_time
+from planner.reading.needs import is_plain_scan, tells_time
+from planner.reading.shares import NO_FILE, ScanPart, split_name, split_scan
+from planner.seam.cut import TableCut
 from planner.statement.references import CutKey
 from planner.ticket import Ticket, padded
 from proxy.query.file_pruning import StatementContext

@@ -11,19 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.iceberg.pin_cache import PinCache
-from planner.cut import Increment, Pin, TableCut
 from planner.errors import UnknownTable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP
 from planner.offsets import OffsetRange
-from planner.parts import EVERY_FILE, FileSpan, ScanPart
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
-from planner.pruning import EVERYTHING, ScanFilter
-from planner.range_sql import rows_within
+from planner.reading.filters import EVERYTHING, PLACES, ScanFilter, needed_ranges, rows_within
+from planner.reading.shares import EVERY_FILE, FileSpan, ScanPart
 from planner.schema import TableSchema
-from planner.seam import SEAM_SCHEMA, seam_rows
+from planner.seam.cut import Increment, Pin, TableCut
+from planner.seam.seam_table import SEAM_SCHEMA, seam_rows
 from planner.statement.references import CutKey, ResolvedTable, Virtual, quoted
 from planner.statement.scope import fold
-from planner.tail_pruning import PLACES, needed_ranges
 from proxy.access.policy import AccessPolicy, VisibleTable
 from proxy.catalog import information_schema
 from proxy.catalog.browser import Browser

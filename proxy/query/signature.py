@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from planner.cut import Pin, TableCut
 from planner.errors import BadParameter
+from planner.seam.cut import Pin, TableCut
 from planner.statement.ast import parameters as parameters_of
-from planner.statement.breadth import Breadth, check_breadth
+from planner.statement.expansion_limits import Breadth, check_breadth
 from planner.statement.references import CutKey
 from proxy.engine.engine import Engine
 from proxy.engine.statement_cache import StatementCache

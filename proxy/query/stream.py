@@ -11,7 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from planner.batches import size_of
+from planner.schema import size_of
 from proxy.deadline import Deadline
 from proxy.engine.result import Result
 

@@ -1,4 +1,4 @@
-"""Cuts of the past: of a snapshot, of a time, of another statement (planner.time_travel decides)."""
+"""Cuts of the past: of a snapshot, of a time, of another statement (planner.seam.time_travel decides)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from connectors.iceberg.pin_cache import PinCache
 from connectors.past_cuts import PastCuts
-from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import (
     BadParameter,
     FederationError,
@@ -21,16 +20,10 @@ from planner.errors import (
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
-from planner.pruning import Condition
+from planner.reading.filters import Condition
+from planner.seam.cut import Pin, TableCut, cold_cut
+from planner.seam.time_travel import AtCut, AtTime, AtVersion, Moment, ended, parse_version
 from planner.statement.references import AtClause
-from planner.time_travel import (
-    AtCut,
-    AtTime,
-    AtVersion,
-    Moment,
-    ended,
-    parse_version,
-)
 from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation

@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, unquote, unquote_plus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from planner.client_answers import RestClient, client_of
 from planner.errors import BadParameter, Cancelled, NotAllowed, Overloaded
+from planner.live.client_answers import RestClient, client_of
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated, login_of
 from proxy.deadline import Deadline

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.binding import LIVE
-from planner.client_answers import RestClient
 from planner.errors import BadParameter, UnknownTable
-from planner.live_metadata import with_referenced_snapshots
+from planner.live.client_answers import RestClient
+from planner.live.metadata import with_referenced_snapshots
 from planner.names import TableName
+from planner.seam.binding import LIVE
 from proxy.deadline import Deadline
 from proxy.live.tables import LiveTables
 from proxy.live.texts import Texts

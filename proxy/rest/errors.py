@@ -2,7 +2,7 @@
 
 What Java's client makes of a status decides: 409 would be "already exists", 5xx of a write "state unknown", which lets a
 job try again what may have worked. So what a person must look at is 422, and a write is 403. Clients that ask again
-after a 422 get another status (``planner.client_answers``).
+after a 422 get another status (``planner.live.client_answers``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from planner import errors
-from planner.client_answers import REFUSAL, RestClient
+from planner.live.client_answers import REFUSAL, RestClient
 from proxy.access.authentication.callers import Unauthenticated
 from proxy.ops.call_record import CallRecord
 

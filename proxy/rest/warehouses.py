@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import BadParameter
-from planner.time_travel import CUT_PREFIX, AtCut, parse_cut
+from planner.seam.time_travel import CUT_PREFIX, AtCut, parse_cut
 from proxy.flightsql.options import with_settings
 from proxy.rest.errors import UnknownWarehouse
 from proxy.session import Session

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from planner.binding import Binding
 from planner.errors import FederationError, TailTooLarge
+from planner.seam.binding import Binding
 from proxy.engine.segments import Segments
 from proxy.tail.generations import Generation
 

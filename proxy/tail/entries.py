@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from planner.binding import Binding
-from planner.cut import HotSlice, TableCut
-from planner.decoding import decoding_key
 from planner.errors import (
     DeadlineExceeded,
     FederationError,
@@ -17,8 +14,10 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.seam import TailFacts
-from planner.watermark import Watermark
+from planner.seam.binding import Binding, decoding_key
+from planner.seam.cut import HotSlice, TableCut
+from planner.seam.seam_table import TailFacts
+from planner.seam.watermark import Watermark
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from planner.batches import size_of
 from planner.offsets import OffsetRange
-from planner.watermark import Outcomes
+from planner.schema import size_of
+from planner.seam.watermark import Outcomes
 from proxy.tail import generations
 from proxy.tail.follower import MakeRoom
 from proxy.tail.generations import Generation

@@ -10,9 +10,9 @@ from dataclasses import KW_ONLY, dataclass
 
 import pyarrow as pa
 
-from planner.batches import size_of
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
+from planner.schema import size_of
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import Subscription, TopicReader

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from planner.batches import size_of
 from planner.errors import FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import NO_EPOCHS, OffsetRange
+from planner.schema import size_of
 from proxy.engine.segments import Segments
 from proxy.tail.reading import bare_rows, relations
 from proxy.tail.segment import (

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.cut import Pin, TableCut
 from planner.errors import FederationError
 from planner.names import TableName
+from planner.seam.cut import Pin, TableCut
 from proxy.tail.tails import Tails
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
-from planner.sqltext import identifier
+from planner.sql_text import identifier
 from proxy.tail.segment import Segment
 
 #: Ranges are compared one by one up to this many partitions, and joined for more.

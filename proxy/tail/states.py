@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from planner.errors import FederationError
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
 
 
 @dataclass(frozen=True, slots=True)

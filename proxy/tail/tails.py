@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
-from planner.binding import Binding
-from planner.cut import HotSlice, Pin, TableCut
 from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
-from planner.seam import TailFacts
-from planner.watermark import Watermark
+from planner.seam.binding import Binding
+from planner.seam.cut import HotSlice, Pin, TableCut
+from planner.seam.seam_table import TailFacts
+from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
 from proxy.tail.entries import (

@@ -26,9 +26,9 @@ from pyiceberg.catalog import load_catalog
 from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.binding import Binding
 from tests.chaos.kills import Kill, Victim, schedule, victims
 from tests.chaos.lakes import Lake, sqlite_lake
 from tests.chaos.tierer import Tierer

@@ -22,7 +22,7 @@ from pyiceberg.catalog import load_catalog
 
 from connectors.failpoints import Failpoint
 from connectors.iceberg.store import IcebergStore
-from planner.binding import Binding
+from planner.seam.binding import Binding
 from tests.chaos.run import PARTITIONS, TABLE, create, write_config
 from tests.chaos.tierer import HIT_TIMEOUT_S, Tierer
 from tests.fixtures.kafka import Kafka

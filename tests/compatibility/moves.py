@@ -23,9 +23,9 @@ import pyarrow as pa
 import connectors
 import planner
 from connectors.iceberg.store import IcebergStore
-from planner.cut import Pin, plan_cut
 from planner.names import TableName
-from planner.watermark import format_watermark
+from planner.seam.cut import Pin, plan_cut
+from planner.seam.watermark import format_watermark
 from tests.fixtures.cold import IcebergCold, cold_slice
 
 #: Where the version has them.

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import planner
 from connectors.iceberg.create import create_table
-from planner.binding import Binding
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import Column
-from planner.typetext import parse_type
-from planner.watermark import Watermark
+from planner.seam.binding import Binding
+from planner.seam.watermark import Watermark
+from planner.type_text import parse_type
 
 POLICIES = ("fail", "null", "skip")
 MODES = ("strict", "lenient")

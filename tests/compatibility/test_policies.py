@@ -15,9 +15,9 @@ from connectors.iceberg.store import IcebergStore
 from connectors.repairs import moving_shape
 from planner.errors import BadParameter, ShapeMismatch
 from planner.names import TableName
-from planner.publish import advance
-from planner.tiering import TieringBudget, plan_tiering
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
+from planner.tiering.plan import TieringBudget, plan_tiering
+from planner.tiering.publish import advance
 from tests.compatibility.policies import MODES, PAYLOADS, POLICIES, properties
 from tests.harness.builders import bounds
 from tests.harness.earlier_version import unpack

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from planner.binding import parse_binding
-from planner.resolver import base_snapshot, resolve
-from planner.snapshots import TAG, History, Snapshot
-from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
+from planner.seam.binding import parse_binding
+from planner.seam.resolver import base_snapshot, resolve
+from planner.seam.snapshots import TAG, History, Snapshot
+from planner.seam.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
 from tests.fixtures.spark import BoundTable
 from tests.harness.builders import BINDING, FLOWS, vector
 from tests.harness.earlier_version import ROOT, unpack

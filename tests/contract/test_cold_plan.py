@@ -25,7 +25,6 @@ from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import FileList
 from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.store import IcebergStore, read_sql
-from planner.cut import cold_cut
 from planner.errors import (
     BadStatement,
     ColdStoreUnavailable,
@@ -37,7 +36,8 @@ from planner.errors import (
     UnsupportedStatement,
 )
 from planner.ports import ArrowRelation, SqlRelation
-from planner.pruning import EVERYTHING, ScanFilter
+from planner.reading.filters import EVERYTHING, ScanFilter
+from planner.seam.cut import cold_cut
 from tests.harness.file_lake import NAME, SCHEMA, Lake, equal_to, rows, slice_of
 
 Scan = Callable[[IcebergStore, ScanFilter], tuple[list[int], str]]

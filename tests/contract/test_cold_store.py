@@ -7,8 +7,6 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from planner.binding import Binding
-from planner.cut import Pin
 from planner.errors import (
     BadBinding,
     BadConfig,
@@ -22,6 +20,8 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.binding import Binding
+from planner.seam.cut import Pin
 from tests.fixtures.cold import ColdHarness, cold_slice
 from tests.harness.builders import FLOWS, watermark
 from tests.harness.cold_answers import BASE, offsets, refused, watermark_of

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
-from planner.watermark import Skip, format_watermark
+from planner.seam.watermark import Skip, format_watermark
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS, vector, watermark
 from thermocline.cli import app

@@ -11,9 +11,9 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.types import LongType
 
-from planner.cut import ColdSlice
 from planner.errors import UnsupportedFile
-from planner.pruning import Condition
+from planner.reading.filters import Condition
+from planner.seam.cut import ColdSlice
 from tests.fixtures.cold import IcebergCold, cold_slice
 from tests.fixtures.verification import Make
 from tests.harness.builders import FLOWS

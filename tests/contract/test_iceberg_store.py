@@ -21,7 +21,6 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from connectors.iceberg.create import NEVER_EXPIRES_MS
 from connectors.iceberg.store import IcebergStore
-from planner.binding import MIRROR, Binding
 from planner.errors import (
     BadBinding,
     BadConfig,
@@ -37,8 +36,9 @@ from planner.errors import (
 from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
-from planner.snapshots import TAG
-from planner.watermark import SUMMARY_KEY, parse_watermark
+from planner.seam.binding import MIRROR, Binding
+from planner.seam.snapshots import TAG
+from planner.seam.watermark import SUMMARY_KEY, parse_watermark
 from tests.fixtures.cold import PAYLOAD, IcebergCold, cold_slice
 from tests.harness.builders import BINDING, FLOWS, vector, watermark
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from planner.cut import LogBounds
 from planner.errors import (
     LogTruncated,
     LogUnavailable,
@@ -21,6 +20,7 @@ from planner.errors import (
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from planner.schema import RAW_SCHEMA
+from planner.seam.cut import LogBounds
 from tests.doubles.log import MemoryRecord
 from tests.fixtures.log import LogHarness
 

@@ -15,11 +15,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import DataFileStatistics
 
 from connectors.iceberg.store import IcebergStore
-from planner.cut import cold_cut
 from planner.names import TableName
 from planner.ports import SqlRelation
-from planner.statement.equal_zero import may_equal_zero
-from planner.statement.named_columns import compared_columns
+from planner.reading.needs import compared_columns, may_equal_zero
+from planner.seam.cut import cold_cut
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, prelude

@@ -17,11 +17,11 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from connectors.iceberg.partition_terms import partition_spec
 from connectors.iceberg.store import IcebergStore
-from planner.cut import cold_cut
 from planner.errors import BadConfig, UnsupportedFile
 from planner.names import is_portable_partition_field, partition_field_name
 from planner.ports import SqlRelation
-from planner.pruning import EVERYTHING
+from planner.reading.filters import EVERYTHING
+from planner.seam.cut import cold_cut
 from tests.harness.file_lake import NAME, Lake, equal_to, rows
 
 ODD = "user agent"

@@ -20,7 +20,8 @@ from connectors.iceberg.scan.projection import (
     partition_type,
 )
 from connectors.iceberg.types import arrow_type
-from planner.pruning import Bounds, Condition, Operator, may_hold
+from planner.reading.filters import Bounds, Condition, may_hold
+from planner.statement.conditions import Operator
 from tests.harness.cold_tables import POOLS, TRANSFORMS, TYPES
 
 PAIRS = [

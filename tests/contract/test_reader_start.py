@@ -12,9 +12,9 @@ from typing import cast
 
 import psutil
 
-from planner.binding import Binding
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
+from planner.seam.binding import Binding
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.client import remote_readers
 from proxy.tail.reader.local import MUCH_OFFSETS, LocalReader

@@ -12,11 +12,11 @@ import pytest
 
 from connectors.iceberg.create import NAME_MAPPING
 from connectors.iceberg.store import IcebergStore
-from planner.binding import Binding
 from planner.errors import CutExpired, SnapshotExpired
 from planner.offsets import OffsetVector
 from planner.schema import Column
-from planner.watermark import Watermark
+from planner.seam.binding import Binding
+from planner.seam.watermark import Watermark
 from proxy.deadline import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold

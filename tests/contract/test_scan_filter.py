@@ -11,7 +11,7 @@ import pytest
 
 from planner.schema import Column, TableSchema
 from planner.statement.ast import parameters
-from planner.statement.conjuncts import conjuncts
+from planner.statement.conditions import conjuncts
 from planner.statement.references import references
 from proxy.engine.engine import Engine
 from proxy.query.file_pruning import StatementContext, scan_filter

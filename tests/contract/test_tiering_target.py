@@ -15,8 +15,8 @@ from planner.errors import (
     UndecodableRecord,
 )
 from planner.ports import Staged, TieringTarget
-from planner.tiering import TieringBudget, plan_tiering
-from planner.watermark import Watermark
+from planner.seam.watermark import Watermark
+from planner.tiering.plan import TieringBudget, plan_tiering
 from tests.fixtures.tiering import TieringHarness
 from tests.harness.generated_log import (
     TOPIC,

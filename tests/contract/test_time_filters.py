@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from planner.pruning import EVERYTHING
+from planner.reading.filters import EVERYTHING
 from planner.schema import Column, TableSchema
-from planner.statement.conjuncts import conjuncts
-from planner.statement.date_parts import quote_date_parts
+from planner.statement.conditions import conjuncts
 from planner.statement.references import references
+from planner.statement.rewrite import quote_date_parts
 from proxy.engine import macros
 from proxy.engine.engine import Engine
 from proxy.query.file_pruning import StatementContext, scan_filter

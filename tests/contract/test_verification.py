@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from planner.offsets import OffsetRange, OffsetVector
-from planner.snapshots import TAG
+from planner.seam.snapshots import TAG
+from planner.seam.watermark import Outcomes, format_watermark, parse_watermark
 from planner.verification.findings import Fault, Kind
-from planner.watermark import Outcomes, format_watermark, parse_watermark
 from tests.fixtures.verification import Make, VerifiedLake
 
 

@@ -12,7 +12,6 @@ from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.json import decoder_for
 from connectors.repairs import RepairCommitter, Repairs, accepting, moving_shape
 from connectors.tiering.round import tier_once
-from planner.cut import plan_cut
 from planner.errors import (
     BadParameter,
     ForeignCommit,
@@ -24,9 +23,10 @@ from planner.errors import (
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from planner.repairs import AddedRows
-from planner.tiering import TieringBudget, plan_tiering
+from planner.seam.cut import plan_cut
+from planner.seam.watermark import Skip, Watermark
+from planner.tiering.plan import TieringBudget, plan_tiering
 from planner.verification.chain import check_chain
-from planner.watermark import Skip, Watermark
 from tests.doubles.amending import MemoryRepairCommitter
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget

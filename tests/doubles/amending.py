@@ -9,8 +9,8 @@ import pyarrow as pa
 from connectors.repairs import Decide
 from connectors.table_facts import TableFacts
 from planner.names import TableName
-from planner.snapshots import History
-from planner.watermark import Watermark
+from planner.seam.snapshots import History
+from planner.seam.watermark import Watermark
 from tests.doubles.cold import MemoryColdStore
 
 

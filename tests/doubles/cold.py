@@ -19,18 +19,18 @@ import pyarrow.compute as pc
 
 from connectors.earlier import earlier_line
 from connectors.table_facts import COMMENT, TableFacts, decide_pin, with_statistics
-from planner.binding import MIRROR, Binding
-from planner.cut import ColdSlice, Pin, PinReference
 from planner.errors import BadConfig, CutExpired, SnapshotExpired, UnknownTable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
-from planner.parts import EVERY_FILE, FileSpan
 from planner.ports import ArrowRelation, ColdTotals
-from planner.pruning import EVERYTHING, ScanFilter
+from planner.reading.filters import EVERYTHING, ScanFilter
+from planner.reading.shares import EVERY_FILE, FileSpan
 from planner.repairs import AddedRows
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated
-from planner.snapshots import History, Retained, Snapshot
-from planner.watermark import SUMMARY_KEY, Watermark, format_watermark
+from planner.seam.binding import MIRROR, Binding
+from planner.seam.cut import ColdSlice, Pin, PinReference
+from planner.seam.snapshots import History, Retained, Snapshot
+from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark
 
 #: From the rows before, those after and of them those added. Columns are named by field id.
 Change: TypeAlias = Callable[[pa.Table], tuple[pa.Table, pa.Table]]

@@ -17,12 +17,12 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from planner.cut import LogBounds, PartitionBounds
 from planner.errors import LogTruncated, LogUnavailable, UnknownTopic
 from planner.offsets import NO_EPOCHS, OffsetRange, check_one_per_partition, joined
 from planner.ports import LogBatch, TopicSource
-from planner.ranges import check_ranges
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
+from planner.seam.cut import LogBounds, PartitionBounds
+from planner.seam.range_check import check_ranges
 
 Headers = Sequence[tuple[str, bytes | None]]
 

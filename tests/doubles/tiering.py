@@ -10,18 +10,18 @@ from typing import cast
 import pyarrow as pa
 
 from connectors.table_facts import TableFacts, with_units
-from planner.binding import Binding, parse_binding
-from planner.cut import Pin
 from planner.errors import SnapshotExpired, TieringConflict
 from planner.names import TableName
 from planner.offsets import joined
 from planner.ports import Decoder, Log, Staged, TopicSource
-from planner.publish import advance, check_publish
 from planner.schema import TableSchema
-from planner.snapshots import History
-from planner.tiering import TieringPlan
-from planner.triggers import ColdSurvey, parse_options
-from planner.watermark import Outcomes, Watermark, parse_watermark
+from planner.seam.binding import Binding, parse_binding
+from planner.seam.cut import Pin
+from planner.seam.snapshots import History
+from planner.seam.watermark import Outcomes, Watermark, parse_watermark
+from planner.tiering.plan import TieringPlan
+from planner.tiering.publish import advance, check_publish
+from planner.tiering.triggers import ColdSurvey, parse_options
 from tests.doubles.cold import MemoryColdStore, add_rows, no_fault
 
 

@@ -18,8 +18,8 @@ from planner.errors import (
     TopicRecreated,
 )
 from planner.names import TableName
+from planner.seam.time_travel import format_cut
 from planner.ticket import TicketTable
-from planner.time_travel import format_cut
 from proxy.query.cut import redeem_tables
 from tests.harness.lake import FLOWS, HOSTS, Lake
 from tests.harness.ledger import Topic, hidden_swap

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from planner.binding import Binding
-from planner.cut import LogBounds, PartitionBounds, Pin
 from planner.names import METADATA_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, Column, TableSchema
-from planner.snapshots import Snapshot
-from planner.watermark import SUMMARY_KEY, Watermark, format_watermark
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds, PartitionBounds, Pin
+from planner.seam.snapshots import Snapshot
+from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark
 
 FLOWS = TableName("lake", ("net",), "flows")
 BINDING = Binding(topic="flows")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cut import Pin
 from planner.errors import (
     FederationError,
 )
+from planner.seam.cut import Pin
 from tests.fixtures.cold import ColdHarness, cold_slice
 from tests.harness.builders import FLOWS
 

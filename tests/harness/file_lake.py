@@ -10,9 +10,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from connectors.iceberg.store import IcebergStore
-from planner.cut import ColdSlice, cold_cut
 from planner.names import TableName
-from planner.pruning import Condition, ScanFilter
+from planner.reading.filters import Condition, ScanFilter
+from planner.seam.cut import ColdSlice, cold_cut
 
 NAME = TableName("c", ("n",), "t")
 SCHEMA = pa.schema(

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.binding import Binding
 from proxy.deadline import Deadline
 from proxy.session import Session
 from proxy.tail.reader.child import Ingestion

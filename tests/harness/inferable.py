@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from connectors.json.renames import read_renames
 from connectors.json.wishes import Wishes
-from planner.field_path import read_path, split_name
 from planner.names import METADATA_COLUMNS
 from planner.schema import EpochUnit
-from planner.typetext import parse_type
+from planner.spelling import read_path, split_name
+from planner.type_text import parse_type
 
 NAMES = (
     "a",

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from connectors.json import decoder_for
 from connectors.table_facts import TableFacts
-from planner.binding import MIRROR, Binding
 from planner.errors import (
     CatalogUnavailable,
     FederationError,
@@ -29,9 +28,10 @@ from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import Staged
 from planner.schema import Column
+from planner.seam.binding import MIRROR, Binding
+from planner.seam.watermark import SUMMARY_KEY, Watermark
 from planner.ticket import Ticket, TicketTable, unseal
-from planner.tiering import TieringBudget, TieringPlan, plan_tiering
-from planner.watermark import SUMMARY_KEY, Watermark
+from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
 from proxy.deadline import Deadline
 from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.table_facts import TableFacts
-from planner.binding import Binding
 from planner.names import LEADING_COLUMNS
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column, TableSchema
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
 from tests.doubles.log import MemoryRecord
 from tests.harness.oracle import AnyReason, Bad, oracle_decode
 

@@ -11,9 +11,9 @@ from connectors.iceberg.pin_cache import PinStatus
 from connectors.tiering import events
 from connectors.tiering.round import RoundResult
 from planner.errors import CatalogUnavailable, FederationError, TailGap, TieringConflict
-from planner.tiering import TieringBudget, plan_tiering
-from planner.triggers import Lag, Trigger
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
+from planner.tiering.plan import TieringBudget, plan_tiering
+from planner.tiering.triggers import Lag, Trigger
 from proxy.ops.call_record import CallRecord
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States

@@ -20,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from planner.binding import Binding
 from planner.schema import METADATA_TYPES, Column, TableSchema
+from planner.seam.binding import Binding
 
 EPOCH = datetime(1970, 1, 1)
 UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyiceberg.table import StaticTable
 
 from connectors.iceberg.live.files import LiveFiles
-from planner.binding import LIVE_CUT, Binding
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetVector
 from planner.repairs import accept_gap, lost_ranges
-from planner.time_travel import parse_cut
-from planner.watermark import Watermark, format_watermark
+from planner.seam.binding import LIVE_CUT, Binding
+from planner.seam.time_travel import parse_cut
+from planner.seam.watermark import Watermark, format_watermark
 from proxy.deadline import Deadline
 from proxy.live.tables import LiveTables
 from tests.doubles.log import MemoryLog, MemoryRecord

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from planner.binding import Binding, OnError
 from planner.names import TableName
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
+from planner.seam.binding import Binding, OnError
 from tests.doubles.log import MemoryRecord
 from tests.fixtures.kafka import COMPACTED, Kafka
 from tests.fixtures.server import TieredServer

@@ -13,13 +13,13 @@ import duckdb
 import pyarrow as pa
 
 from connectors.json import decoder_for
-from planner.binding import Binding
-from planner.cut import Pin, TableCut, plan_cut
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Decoded, Decoder
 from planner.schema import Column, TableSchema
-from planner.watermark import Watermark
+from planner.seam.binding import Binding
+from planner.seam.cut import Pin, TableCut, plan_cut
+from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import TailLimits, TailSpace
 from proxy.tail.follower import Follower

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark import cloudpickle
 
-import planner.cut
+import planner.seam.cut
 from connectors import jars
 from connectors.iceberg.store import IcebergStore
 from connectors.spark.catalogs import jar_sets
@@ -20,7 +20,7 @@ from connectors.spark.session import SparkSettings, start_session
 from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import tier_once
 from planner.names import TableName
-from planner.tiering import TieringBudget
+from planner.tiering.plan import TieringBudget
 from tests.harness import generated_log
 from tests.harness.generated_log import GeneratedLog, open_decoder
 from thermocline.demo.world import QUICK_JVM
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _imported_from(_number: int) -> str:
-    return str(planner.cut.__file__)
+    return str(planner.seam.cut.__file__)
 
 
 def _interpreter(_number: int) -> str:

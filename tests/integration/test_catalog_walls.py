@@ -24,9 +24,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.store import IcebergStore
-from planner.cut import cold_cut
 from planner.names import TableName
 from planner.ports import ArrowRelation
+from planner.seam.cut import cold_cut
 from tests.fixtures.live_rest import Answer, Rest
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.rest_catalog import RestCatalog

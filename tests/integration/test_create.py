@@ -19,9 +19,9 @@ from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.binding import Binding
 from tests.fixtures.commands import CliSite
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog

@@ -18,11 +18,11 @@ from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.service import ServiceLimits, TieringService
-from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
-from planner.typetext import parse_type
-from planner.watermark import SUMMARY_KEY
+from planner.seam.binding import Binding
+from planner.seam.watermark import SUMMARY_KEY
+from planner.type_text import parse_type
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.spark import BoundTable, SparkLake
 from thermocline.commands.create import first_watermark

@@ -18,10 +18,10 @@ from confluent_kafka.admin import AclOperation
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.probe import reach, topic_facts
-from planner.binding import Binding
 from planner.column_statistics import STATISTICS
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.binding import Binding
 from tests.fixtures.guarded_kafka import PASSWORD, USER, GuardedKafka
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog

@@ -12,10 +12,10 @@ from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.create import create_table
 from connectors.object_store import CA_BUNDLE
-from planner.binding import Binding
 from planner.errors import CatalogUnavailable
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.binding import Binding
 from tests.fixtures.catalog_on_s3 import CatalogOnS3
 from tests.fixtures.certificates import Authority
 from tests.fixtures.object_store import ObjectStore

@@ -14,10 +14,10 @@ import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
 
-from planner.binding import Binding
 from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import METADATA_TYPES, Column, TableSchema
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, TieredServer
 from tests.harness.events import EVENT, TYPES, events

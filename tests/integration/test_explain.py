@@ -9,7 +9,7 @@ import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
 
-from planner.explaining import EXPLAIN_SCHEMA
+from planner.explain import EXPLAIN_SCHEMA
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, TieredServer

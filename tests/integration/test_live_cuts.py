@@ -15,11 +15,11 @@ from pyiceberg.table import StaticTable
 
 from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
-from planner.binding import LIVE_CUT, Binding
 from planner.errors import BadConfig
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.watermark import Watermark, format_watermark
+from planner.seam.binding import LIVE_CUT, Binding
+from planner.seam.watermark import Watermark, format_watermark
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.live_rest import Rest
 from tests.harness.events import EVENT, events

@@ -14,11 +14,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from planner import client_answers
-from planner.binding import LIVE_CUT
-from planner.live_metadata import MAIN
+from planner.live import client_answers
+from planner.live.metadata import MAIN
 from planner.names import TableName
-from planner.snapshots import STAGE_BRANCH_PREFIX
+from planner.seam.binding import LIVE_CUT
+from planner.seam.snapshots import STAGE_BRANCH_PREFIX
 from tests.fixtures.flink import Flink
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.live import Engine, LiveServer

@@ -19,8 +19,8 @@ import pytest
 
 from connectors.iceberg.store import IcebergStore
 from connectors.spark.catalogs import catalog_conf
-from planner.binding import LIVE_CUT
 from planner.names import TableName
+from planner.seam.binding import LIVE_CUT
 from tests.fixtures.engines import EngineError, OtherEngine, OtherEngines
 from tests.fixtures.flink import Flink
 from tests.fixtures.kafka import Kafka

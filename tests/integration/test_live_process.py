@@ -20,8 +20,8 @@ from pyiceberg.table import StaticTable
 
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.names import TableName
+from planner.seam.binding import Binding
 from proxy.process.landlock import NoLandlock, version
 from tests.fixtures.certificates import Authority
 from tests.fixtures.kafka import Kafka

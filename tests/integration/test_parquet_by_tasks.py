@@ -19,11 +19,11 @@ import pytest
 
 from connectors.spark.metadata import identifier
 from connectors.tiering.round import tier_once
-from planner.binding import Binding
 from planner.errors import LogUnavailable
 from planner.ports import Decoded, Decoder
 from planner.schema import TIMESTAMPTZ, Column, TableSchema
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 from tests.harness.generated_log import GeneratedLog
 

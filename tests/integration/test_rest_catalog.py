@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from connectors.iceberg.create import create_table
-from planner.binding import Binding
 from planner.errors import BadConfig
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.binding import Binding
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import SqlServer, settings_of

@@ -11,10 +11,10 @@ import pytest
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.log import KafkaLog
-from planner.cut import check_log
 from planner.errors import LogTruncated, LogUnavailable, OffsetsExpired, TailGap
 from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import TopicSource
+from planner.seam.cut import check_log
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
 from tests.harness.builders import FLOWS, watermark
 

@@ -14,9 +14,9 @@ from connectors.kafka.log import KafkaLog
 from connectors.spark.catalogs import catalog_conf
 from connectors.spark.lake import Lake
 from connectors.spark.lake_settings import LakeSettings
-from planner.binding import Binding
 from planner.errors import BadConfig, LimitExceeded, UnknownTable
 from planner.names import TableName
+from planner.seam.binding import Binding
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer, sqlite_catalog
 from tests.harness.spark_rows import PAYLOAD, bound_flows, record, settings_of

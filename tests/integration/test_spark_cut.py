@@ -32,7 +32,7 @@ from planner.errors import (
 from planner.names import TableName
 from planner.ports import Log
 from planner.schema import Column
-from planner.time_travel import parse_cut
+from planner.seam.time_travel import parse_cut
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer, sqlite_catalog
 from tests.harness.spark_rows import (

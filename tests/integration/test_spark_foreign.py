@@ -12,10 +12,10 @@ import pytest
 
 from connectors.spark.metadata import identifier
 from connectors.spark.target import SparkTieringTarget
-from planner.binding import MIRROR
 from planner.errors import ForeignCommit, TieringConflict, WatermarkMissing
 from planner.ports import Staged
-from planner.snapshots import TAG
+from planner.seam.binding import MIRROR
+from planner.seam.snapshots import TAG
 from tests.fixtures.spark import BoundTable, SparkLake
 from tests.harness.generated_log import GeneratedLog, Row, expected_rows
 

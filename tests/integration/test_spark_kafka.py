@@ -18,14 +18,14 @@ from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import RoundResult, tier_once
-from planner.binding import Binding
 from planner.errors import OffsetsExpired, TopicRecreated, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, TopicSource
 from planner.schema import RAW_SCHEMA, Column
-from planner.tiering import TieringBudget, TieringPlan, plan_tiering
-from planner.watermark import Outcomes, Watermark
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes, Watermark
+from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
 from tests.fixtures.cold import cold_slice
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.spark import SparkLake

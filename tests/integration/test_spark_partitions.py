@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.tiering.round import RoundResult, tier_once
-from planner.binding import Binding
 from planner.errors import BadBinding
 from planner.ports import ArrowRelation, Decoded, Decoder
-from planner.pruning import EVERYTHING, Condition, Operator, ScanFilter
+from planner.reading.filters import EVERYTHING, Condition, ScanFilter
 from planner.schema import Column, TableSchema
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
+from planner.statement.conditions import Operator
 from tests.fixtures.cold import cold_slice
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 from tests.harness.generated_log import GeneratedLog

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
 from tests.fixtures.spark import BoundTable
 from tests.harness.generated_log import expected_outcomes, expected_rows
 

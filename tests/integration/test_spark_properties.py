@@ -13,9 +13,9 @@ import duckdb
 import pytest
 
 from connectors.iceberg.scan import planner
-from planner.cut import cold_cut
 from planner.errors import BadBinding, FederationError, UnsupportedFile
 from planner.ports import SqlRelation
+from planner.seam.cut import cold_cut
 from tests.fixtures.spark import BoundTable, SparkLake
 from tests.harness.generated_log import Row, expected_rows
 

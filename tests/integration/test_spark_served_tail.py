@@ -13,9 +13,9 @@ from connectors.flight_server import NoServer
 from connectors.spark.lake import Lake
 from connectors.spark.served import ServerAddress
 from connectors.spark.served_tail import ServedTails
-from planner.cut import TableCut
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.cut import TableCut
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer
 from tests.harness.events import TYPES

@@ -19,10 +19,10 @@ from planner.errors import (
     TailGap,
     TopicRecreated,
 )
-from planner.incremental import format_position
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.streams import StreamOffset
+from planner.seam.incremental import format_position
+from planner.seam.spark_stream import StreamOffset
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer
 from tests.harness.spark_rows import PAYLOAD, bound_flows, record, settings_of, source_of

@@ -12,7 +12,6 @@ import pytest
 from connectors.spark.metadata import identifier
 from connectors.spark.publish import _AncestryCheck
 from connectors.tiering.round import tier_once
-from planner.binding import MIRROR
 from planner.errors import (
     InternalError,
     LogUnavailable,
@@ -21,8 +20,9 @@ from planner.errors import (
     UndecodableRecord,
     UnknownTable,
 )
-from planner.snapshots import TAG
-from planner.watermark import SUMMARY_KEY, parse_watermark
+from planner.seam.binding import MIRROR
+from planner.seam.snapshots import TAG
+from planner.seam.watermark import SUMMARY_KEY, parse_watermark
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 from tests.harness.generated_log import (
     GeneratedLog,

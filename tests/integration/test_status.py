@@ -11,9 +11,9 @@ import pytest
 
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.binding import Binding
 from tests.fixtures.commands import CliSite, cli_serving
 from tests.fixtures.kafka import Kafka
 from thermocline.commands.create import first_watermark

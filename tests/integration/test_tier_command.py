@@ -19,9 +19,9 @@ from pyiceberg.catalog import load_catalog
 from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.names import TableName
-from planner.snapshots import STAGE_BRANCH_PREFIX
+from planner.seam.binding import Binding
+from planner.seam.snapshots import STAGE_BRANCH_PREFIX
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
 from tests.fixtures.spark import PAYLOAD

@@ -16,7 +16,7 @@ from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import tier_once
 from planner.errors import StalePlan
 from planner.names import TableName
-from planner.tiering import TieringBudget
+from planner.tiering.plan import TieringBudget
 from tests.harness.generated_log import GeneratedLog, open_decoder
 
 

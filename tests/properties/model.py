@@ -12,17 +12,22 @@ from dataclasses import dataclass, field, replace
 
 from connectors.earlier import earlier_line
 from connectors.table_facts import with_statistics
-from planner.binding import MIRROR
-from planner.covering import PartitionRows, cover
-from planner.cut import LogBounds, PartitionBounds, Pin, plan_cut
 from planner.errors import FederationError, OffsetsExpired
 from planner.offsets import OffsetRange, OffsetVector
-from planner.publish import advance, check_publish
-from planner.repairs import AddedRows, accept_foreign, accept_gap, lost_ranges, skip_record
-from planner.resolver import base_snapshot, foreign_commits, resolve
-from planner.snapshots import History, Snapshot
-from planner.tiering import TieringBudget, TieringPlan, plan_tiering
-from planner.watermark import (
+from planner.repairs import (
+    AddedRows,
+    PartitionRows,
+    accept_foreign,
+    accept_gap,
+    cover,
+    lost_ranges,
+    skip_record,
+)
+from planner.seam.binding import MIRROR
+from planner.seam.cut import LogBounds, PartitionBounds, Pin, plan_cut
+from planner.seam.resolver import base_snapshot, foreign_commits, resolve
+from planner.seam.snapshots import History, Snapshot
+from planner.seam.watermark import (
     SUMMARY_KEY,
     Outcomes,
     Skip,
@@ -30,6 +35,8 @@ from planner.watermark import (
     format_watermark,
     parse_watermark,
 )
+from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
+from planner.tiering.publish import advance, check_publish
 from tests.harness.builders import BINDING, FLOWS, schema
 
 Row = tuple[int, int]

@@ -20,15 +20,15 @@ import pyarrow as pa
 
 from connectors.iceberg.pin_cache import PinCache
 from connectors.json import decoder_for
-from planner.binding import Binding
-from planner.cut import TableCut
 from planner.errors import SnapshotExpired, StalePlan, TieringConflict
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import Column
+from planner.seam.binding import Binding
+from planner.seam.cut import TableCut
+from planner.seam.watermark import Watermark
 from planner.ticket import unseal
-from planner.tiering import TieringBudget, plan_tiering
-from planner.watermark import Watermark
+from planner.tiering.plan import TieringBudget, plan_tiering
 from proxy.deadline import Deadline
 from proxy.query.cut import redeem_tables
 from proxy.query.executor import Statements

@@ -18,10 +18,10 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from connectors import duckdb_extensions as extensions
 from connectors.iceberg.store import IcebergStore
-from planner.cut import cold_cut
 from planner.names import TableName
 from planner.ports import SqlRelation
-from planner.pruning import EVERYTHING
+from planner.reading.filters import EVERYTHING
+from planner.seam.cut import cold_cut
 
 NAME = TableName("c", ("n",), "t")
 NAMES = ("a", "s", "x y")

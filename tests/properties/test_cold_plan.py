@@ -12,12 +12,12 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.store import IcebergStore
-from planner.cut import ColdSlice, cold_cut
 from planner.errors import BadStatement
 from planner.names import TableName
 from planner.ports import ArrowRelation, SqlRelation
-from planner.pruning import EVERYTHING
-from planner.statement.conjuncts import conjuncts
+from planner.reading.filters import EVERYTHING
+from planner.seam.cut import ColdSlice, cold_cut
+from planner.statement.conditions import conjuncts
 from planner.statement.references import references
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine

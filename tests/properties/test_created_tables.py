@@ -18,11 +18,11 @@ from connectors.iceberg.store import IcebergStore
 from connectors.json.decoder import JsonDecoder
 from connectors.json.infer import Inferred, infer_columns
 from connectors.json.samples import read_samples
-from planner.binding import Binding
 from planner.epoch_units import numbered, units_by_id
-from planner.field_path import split_name
 from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import RAW_SCHEMA
+from planner.seam.binding import Binding
+from planner.spelling import split_name
 from proxy.deadline import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.server import sqlite_catalog

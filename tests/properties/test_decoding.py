@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.json.decoder import JsonDecoder
-from planner.binding import Binding
 from planner.errors import UndecodableRecord
 from planner.names import METADATA_COLUMNS
 from planner.schema import (
@@ -25,7 +24,8 @@ from planner.schema import (
     EpochUnit,
     TableSchema,
 )
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
 from tests.harness.oracle import Bad, oracle_decode, same
 
 #: The same examples each time; in a soak more, and others (`--hypothesis-seed` names the run).

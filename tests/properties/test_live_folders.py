@@ -18,9 +18,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from connectors.iceberg.live.files import LiveFiles
-from planner.binding import LIVE_CUT
 from planner.errors import ColdStoreUnavailable
-from planner.live_pieces import MERGE, MOST
+from planner.live.tiling import MERGE, MOST
+from planner.seam.binding import LIVE_CUT
 from proxy.deadline import Deadline
 from proxy.live.merging import MergeTask
 from proxy.live.tables import LiveTables

@@ -15,7 +15,6 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from connectors.iceberg.pin_cache import PinCache
-from planner.binding import LIVE_CUT
 from planner.errors import (
     CatalogUnavailable,
     CutExpired,
@@ -26,7 +25,8 @@ from planner.errors import (
 )
 from planner.offsets import OffsetVector
 from planner.schema import Column
-from planner.time_travel import ended, format_cut, parse_cut
+from planner.seam.binding import LIVE_CUT
+from planner.seam.time_travel import ended, format_cut, parse_cut
 from proxy.deadline import Deadline
 from proxy.query.cut import FreshnessContract
 from tests.doubles.cold import MemoryColdStore
@@ -97,9 +97,9 @@ def test_each_load_equals_the_ledger_at_its_cut(
     live_harness: Sea, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "planner.live_pieces.MERGE", 4
+        "planner.live.tiling.MERGE", 4
     )  # there are few loads between two publishes
-    monkeypatch.setattr("planner.live_pieces._LEAST", 2)
+    monkeypatch.setattr("planner.live.tiling._LEAST", 2)
     story(live_harness, random.Random(os.environ.get("THERMOCLINE_SEED", "live")), LOADS)
 
 
@@ -133,7 +133,7 @@ def test_each_cut_that_readers_make_up_is_the_ledger(
     live_harness: Sea, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some cuts are of before a publish, some of after it; loads of the table as it is come between."""
-    monkeypatch.setattr("planner.live_pieces._BLOCKS", (4, 16))
+    monkeypatch.setattr("planner.live.tiling._BLOCKS", (4, 16))
     chance = random.Random(os.environ.get("THERMOCLINE_SEED", "made up"))
     for number in range(30):
         if number % 4 == 0:
@@ -190,7 +190,7 @@ def test_a_reader_who_makes_cuts_up_fills_his_share_alone(live_harness: Sea) -> 
 def test_a_load_that_uses_up_a_share_ends_with_the_file_that_does(
     live_harness: Sea, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.live_pieces._BLOCKS", (4, 16))
+    monkeypatch.setattr("planner.live.tiling._BLOCKS", (4, 16))
     for partition in range(PARTITIONS):
         for _ in range(50):
             live_harness.produce(partition, "a" * 50)

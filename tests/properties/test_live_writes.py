@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from planner.binding import LIVE_CUT
 from planner.errors import ColdStoreUnavailable
-from planner.live_pieces import MERGE, MOST
+from planner.live.tiling import MERGE, MOST
 from planner.repairs import skip_record
-from planner.watermark import Skip, format_watermark
+from planner.seam.binding import LIVE_CUT
+from planner.seam.watermark import Skip, format_watermark
 from proxy.deadline import Deadline
 from proxy.engine.running import give_way
 from proxy.query.cut import FreshnessContract

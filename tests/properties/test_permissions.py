@@ -17,7 +17,8 @@ from connectors.iceberg.store import IcebergStore
 from planner.errors import BadStatement, FederationError
 from planner.names import TableName
 from planner.permissions import ANY, Grant, GrantList, TablePattern
-from planner.sqltext import identifier, sql_type
+from planner.sql_text import identifier
+from planner.type_text import sql_type
 from proxy.deadline import Deadline
 from proxy.query.executor import Statements
 from proxy.session import Session

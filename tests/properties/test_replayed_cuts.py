@@ -18,14 +18,14 @@ import pyarrow as pa
 import pytest
 
 from connectors.json import decoder_for
-from planner.binding import Binding
 from planner.errors import CutExpired, StalePlan, TieringConflict
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Staged
 from planner.schema import Column
-from planner.tiering import TieringBudget, plan_tiering
-from planner.watermark import Watermark
+from planner.seam.binding import Binding
+from planner.seam.watermark import Watermark
+from planner.tiering.plan import TieringBudget, plan_tiering
 from proxy.deadline import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord

@@ -34,8 +34,8 @@ from planner.errors import (
     TieringConflict,
     WatermarkMissing,
 )
-from planner.tiering import TieringBudget, TieringPlan
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
+from planner.tiering.plan import TieringBudget, TieringPlan
 from tests.properties.model import (
     BAD,
     DATA,

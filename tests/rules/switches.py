@@ -99,7 +99,7 @@ SWITCHES = (
     Switch(
         "T19",
         "publish over a person's decision",
-        "planner/publish.py",
+        "planner/tiering/publish.py",
         "if current.same_position(plan.start) and current.same_decisions(plan.start):",
         "if current.same_position(plan.start):",
         (
@@ -124,7 +124,7 @@ SWITCHES = (
     Switch(
         "T2",
         "believe a watermark that a compaction copied",
-        "planner/carriers.py",
+        "planner/seam/resolver.py",
         'snapshot.operation != "replace"\n        and text is not None',
         "text is not None",
         (f"{RESOLVER}::test_it_passes[replace with a copied watermark]",),
@@ -132,7 +132,7 @@ SWITCHES = (
     Switch(
         "T2",
         "believe a watermark that an append copied",
-        "planner/carriers.py",
+        "planner/seam/resolver.py",
         "and not _is_copy(history, snapshot, text)",
         "",
         (
@@ -143,7 +143,7 @@ SWITCHES = (
     Switch(
         "T2",
         "believe a copy that has fewer rows",
-        "planner/carriers.py",
+        "planner/seam/resolver.py",
         'watermark.outcomes.rows > (snapshot.count("added-records") or 0)',
         "False",
         (
@@ -154,7 +154,7 @@ SWITCHES = (
     Switch(
         "T2",
         "count rows that were deleted before as removed",
-        "planner/growth.py",
+        "planner/seam/snapshots.py",
         "+ replaced if before == 0 else None",
         "",
         (
@@ -176,7 +176,7 @@ SWITCHES = (
     Switch(
         "T2",
         "pass appends of unknown writers",
-        "planner/resolver.py",
+        "planner/seam/resolver.py",
         'case "append" if _added_nothing(history, snapshot):',
         'case "append":',
         (
@@ -189,7 +189,7 @@ SWITCHES = (
     Switch(
         "T2",
         "refuse compactions",
-        "planner/resolver.py",
+        "planner/seam/resolver.py",
         'case "replace" | "delete":',
         'case "delete":',
         (
@@ -212,7 +212,7 @@ SWITCHES = (
     Switch(
         "T3",
         "believe the tag without the mirror",
-        "planner/resolver.py",
+        "planner/seam/resolver.py",
         "elif text != history.mirror:",
         "elif False:",
         (
@@ -223,7 +223,7 @@ SWITCHES = (
     Switch(
         "T3",
         "believe the tag whatever expired",
-        "planner/resolver.py",
+        "planner/seam/resolver.py",
         'elif tagged.count("total-records") is None or _rows_before(oldest) != tagged.count(\n'
         '        "total-records"\n    ):',
         "elif False:",
@@ -232,7 +232,7 @@ SWITCHES = (
     Switch(
         "T3",
         "take a parent id that an expiry removed for the table's first snapshot",
-        "planner/resolver.py",
+        "planner/seam/resolver.py",
         "if carrier_id is None and history.tagged_id is None:",
         "if carrier_id is None:",
         (f"{RESOLVER}::test_a_chain_is_mended_where_expiry_took_the_parent_id_away_too",),
@@ -315,7 +315,7 @@ SWITCHES = (
     Switch(
         "T10",
         "begin the tail where the log begins",
-        "planner/cut.py",
+        "planner/seam/cut.py",
         "if bounds.log_start > start:",
         "start = max(start, bounds.log_start)\n    if False:",
         (
@@ -327,7 +327,7 @@ SWITCHES = (
     Switch(
         "T10",
         "fetch over records that are gone",
-        "planner/ranges.py",
+        "planner/seam/range_check.py",
         "if bounds.log_start > span.start:",
         "if False:",
         (
@@ -358,7 +358,7 @@ SWITCHES = (
     Switch(
         "T11",
         "know a topic by its name",
-        "planner/cut.py",
+        "planner/seam/cut.py",
         "if bounds.topic_id != watermark.topic_id:",
         "if False:",
         (
@@ -370,7 +370,7 @@ SWITCHES = (
     Switch(
         "T11",
         "take a truncated log for a short one",
-        "planner/cut.py",
+        "planner/seam/cut.py",
         "if start > bounds.log_end:",
         "start = min(start, bounds.log_end)\n    if False:",
         (
@@ -381,7 +381,7 @@ SWITCHES = (
     Switch(
         "T11",
         "forget the cluster",
-        "planner/cut.py",
+        "planner/seam/cut.py",
         "if bounds.cluster_id != watermark.cluster_id:",
         "if False:",
         (f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[other cluster]",),
@@ -389,7 +389,7 @@ SWITCHES = (
     Switch(
         "T11",
         "forget the leader epoch",
-        "planner/cut.py",
+        "planner/seam/cut.py",
         "and bounds.leader_epoch < tiered_epoch",
         "and bounds.leader_epoch < 0",
         (f"{CUT}::test_an_older_leader_epoch_is_a_replaced_log",),
@@ -416,7 +416,7 @@ SWITCHES = (
     Switch(
         "T12",
         "read the partitions of the watermark only",
-        "planner/cut.py",
+        "planner/seam/cut.py",
         "return tuple(_untiered(table, watermark, part) for part in bounds.partitions)",
         "return tuple(\n        _untiered(table, watermark, part) for part in bounds.partitions\n"
         "        if part.partition in watermark.next.partitions\n    )",
@@ -428,7 +428,7 @@ SWITCHES = (
     Switch(
         "T12",
         "begin a new partition where its log begins",
-        "planner/cut.py",
+        "planner/seam/cut.py",
         "start = watermark.offset(bounds.partition)\n",
         "start = watermark.next.as_dict().get(bounds.partition, bounds.log_start)\n",
         (
@@ -447,7 +447,7 @@ SWITCHES = (
     Switch(
         "T14",
         "tier with another shape than before",
-        "planner/tiering.py",
+        "planner/tiering/plan.py",
         "if not pin.binding.gives_rows_of(pin.watermark.shape, pin.schema):",
         "if False:",
         ("tests/unit/test_tiering_plan.py::test_another_shape_is_refused",),
@@ -455,7 +455,7 @@ SWITCHES = (
     Switch(
         "T14",
         "take skipped records of before for the rows they would be today",
-        "planner/binding.py",
+        "planner/seam/binding.py",
         "shape == _shape(self, 1) and not any(",
         "shape == _shape(self, 1) or not any(",
         ("tests/unit/test_binding.py::test_a_number_that_is_a_time_is_no_written_time",),
@@ -524,7 +524,7 @@ SWITCHES = (
     Switch(
         "T21",
         "carry an era on over another decoding",
-        "planner/publish.py",
+        "planner/tiering/publish.py",
         "era=era_after(plan.start, decoding)",
         'era=plan.start.era or "begun"',
         ("tests/unit/test_decoding_key.py::test_a_publish_carries_the_era_on_or_begins_one",),
@@ -532,7 +532,7 @@ SWITCHES = (
     Switch(
         "T19",
         "publish without compare-and-set",
-        "planner/publish.py",
+        "planner/tiering/publish.py",
         "if current.same_position(plan.start) and current.same_decisions(plan.start):",
         "if current is not None:",
         (
@@ -552,7 +552,7 @@ SWITCHES = (
     Switch(
         "T20",
         "take the newest watermark for every snapshot",
-        "planner/resolver.py",
+        "planner/seam/resolver.py",
         "carrier = None if carrier_id is None else history.snapshots.get(carrier_id)",
         "carrier = history.snapshots.get(history.tagged_id or carrier_id or 0)",
         (
@@ -563,7 +563,7 @@ SWITCHES = (
     Switch(
         "T21",
         "read all that a newer snapshot holds",
-        "planner/cut.py",
+        "planner/seam/cut.py",
         "return stop if self.until is None else min(stop, self.until.get(partition) or 0)",
         "return stop",
         (
@@ -575,7 +575,7 @@ SWITCHES = (
     Switch(
         "T21",
         "begin the past where the log begins",
-        "planner/time_travel.py",
+        "planner/seam/time_travel.py",
         "if part.log_start > item.start:",
         "if False:",
         (
@@ -586,7 +586,7 @@ SWITCHES = (
     Switch(
         "T21",
         "end before what was tiered since the log was measured",
-        "planner/freshness.py",
+        "planner/seam/freshness.py",
         "log_end=max(part.log_end, tiered)",
         "log_end=part.log_end",
         (
@@ -623,7 +623,7 @@ SWITCHES = (
     Switch(
         "T14",
         "know the columns of an older snapshot by their names",
-        "planner/projection.py",
+        "planner/schema.py",
         "by_id = {column.field_id: column for column in own.columns}",
         "by_id = {c.field_id: o for c in schema.columns for o in own.columns if c.name == o.name}",
         ("tests/unit/test_projection_by_id.py::test_columns_are_known_by_their_ids",),
@@ -631,7 +631,7 @@ SWITCHES = (
     Switch(
         "T11",
         "go on with a stream's offsets on another topic",
-        "planner/streams.py",
+        "planner/seam/spark_stream.py",
         "position = TablePosition(cut.table, at.topic_id, at.next)",
         "position = TablePosition(cut.table, cut.hot.topic_id, at.next)",
         ("tests/unit/test_streams.py::test_offsets_of_another_topic_are_refused",),

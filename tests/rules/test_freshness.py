@@ -19,9 +19,9 @@ from planner.errors import (
     NotYetCommitted,
     UnsupportedStatement,
 )
-from planner.freshness import parse_wait_for
 from planner.names import TableName
 from planner.schema import Column
+from planner.seam.freshness import parse_wait_for
 from proxy.deadline import Deadline
 from tests.harness.asking import bag
 from tests.harness.flows import PLACES, places, tier, write, written

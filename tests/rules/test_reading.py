@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.errors import LogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import TopicSource
-from planner.watermark import Watermark
+from planner.seam.binding import Binding
+from planner.seam.watermark import Watermark
 from proxy.deadline import Deadline
 from proxy.tail.budget import TailLimits
 from tests.doubles.cold import MemoryColdStore

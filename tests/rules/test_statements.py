@@ -22,7 +22,7 @@ from planner.errors import (
     UndecodableRecord,
 )
 from planner.names import TableName
-from planner.watermark import Skip
+from planner.seam.watermark import Skip
 from proxy.engine.engine import Engine
 from proxy.engine.result import Result
 from proxy.tail.budget import TailLimits

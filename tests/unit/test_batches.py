@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from planner.batches import size_of
+from planner.schema import size_of
 
 _ROWS = pa.record_batch(
     {

@@ -3,9 +3,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from planner.binding import MAX_TAIL_ROWS, MIRROR, Binding, parse_binding
 from planner.errors import BadBinding
 from planner.schema import TIMESTAMPTZ, Column
+from planner.seam.binding import MAX_TAIL_ROWS, MIRROR, Binding, parse_binding
 from tests.harness.builders import FLOWS, schema
 
 

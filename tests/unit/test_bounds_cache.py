@@ -5,7 +5,7 @@ from typing import Any
 
 from connectors import cuts
 from connectors.cuts import BoundsCache
-from planner.cut import LogBounds
+from planner.seam.cut import LogBounds
 
 
 class Clock:

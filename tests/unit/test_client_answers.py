@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from planner.client_answers import (
+from planner.live.client_answers import (
     CLIENTS,
     DUCKDB_SKEW_MS,
     client_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.statement.conjuncts import MAX_VALUES, conjuncts
+from planner.statement.conditions import MAX_VALUES, conjuncts
 from tests.harness.sql import parse, unparse
 
 

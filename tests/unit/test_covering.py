@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from planner.covering import PartitionRows, cover
 from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
 from planner.offsets import OffsetVector
-from planner.snapshots import History, Snapshot
-from planner.watermark import Outcomes, Watermark, format_watermark
+from planner.repairs import PartitionRows, cover
+from planner.seam.snapshots import History, Snapshot
+from planner.seam.watermark import Outcomes, Watermark, format_watermark
 from tests.harness.builders import FLOWS, snapshot, vector, watermark
 
 MARK = watermark(10, 20, run="tiered")

@@ -4,15 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cut import (
-    HotSlice,
-    Increment,
-    LogBounds,
-    PartitionBounds,
-    TableCut,
-    cold_cut,
-    plan_cut,
-)
 from planner.errors import (
     BadBinding,
     ClusterChanged,
@@ -23,6 +14,15 @@ from planner.errors import (
     TopicRecreated,
 )
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam.cut import (
+    HotSlice,
+    Increment,
+    LogBounds,
+    PartitionBounds,
+    TableCut,
+    cold_cut,
+    plan_cut,
+)
 from tests.harness.builders import BINDING, bounds, pin, vector, watermark
 
 

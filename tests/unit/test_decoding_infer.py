@@ -15,13 +15,13 @@ from connectors.json.infer import Inferred, infer_columns
 from connectors.json.renames import read_renames
 from connectors.json.samples import read_samples
 from connectors.json.wishes import Refusal, Wishes
-from planner.binding import Binding
 from planner.epoch_units import ids_at, numbered, units_by_id
 from planner.errors import BadConfig
-from planner.field_path import FieldPath, read_path, spell, split_name
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column
-from planner.typetext import parse_type
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
+from planner.spelling import FieldPath, read_path, spell, split_name
+from planner.type_text import parse_type
 
 
 def records(*values: Any) -> list[dict[str, Any]]:

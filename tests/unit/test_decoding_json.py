@@ -20,11 +20,11 @@ from connectors.json import decoder as decoder_module
 from connectors.json.decoder import JsonDecoder
 from connectors.json.fields import payload_fields
 from connectors.json.vectorized import FastPath
-from planner.binding import Binding
 from planner.errors import BadBinding, UndecodableRecord, UnsupportedType
 from planner.names import METADATA_COLUMNS
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
 from tests.harness.oracle import Bad, oracle_decode, oracle_rows, same
 from tests.harness.poison import POISON
 

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.json.fields import payload_fields
-from planner import binding as binding_module
-from planner.binding import Binding
-from planner.decoding import decoding_key, era_after
-from planner.publish import advance
 from planner.schema import Column, EpochUnit, TableSchema
-from planner.tiering import TieringBudget, plan_tiering
-from planner.watermark import Outcomes
+from planner.seam import binding as binding_module
+from planner.seam.binding import Binding, decoding_key
+from planner.seam.watermark import Outcomes, era_after
+from planner.tiering.plan import TieringBudget, plan_tiering
+from planner.tiering.publish import advance
 from tests.harness.builders import BINDING, bounds, pin, schema, watermark
 
 NAMES = st.sampled_from(["a", "b", "c"])

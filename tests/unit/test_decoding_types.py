@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from connectors.json.decoder import JsonDecoder
-from planner.binding import Binding
 from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
+from planner.seam.binding import Binding
 from tests.harness.oracle import Bad, oracle_decode, same
 
 DOC = Path(__file__).parents[2] / "docs" / "json-types.md"

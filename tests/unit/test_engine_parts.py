@@ -10,8 +10,9 @@ import pytest
 
 from planner import errors
 from planner.errors import BadConfig, BadParameter, UnsupportedType
-from planner.sqltext import identifier, sql_type
+from planner.sql_text import identifier
 from planner.statement import allowed
+from planner.type_text import sql_type
 from proxy.engine import macros
 from proxy.engine.engine import _root
 from proxy.engine.errors import readable, translate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from planner.statement.equal_zero import may_equal_zero
+from planner.reading.needs import may_equal_zero
 from tests.harness.sql import parse
 
 MAY = [

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from planner.cut import TableCut, cold_cut, plan_cut
 from planner.errors import UnsupportedStatement
-from planner.explaining import EXPLAIN_SCHEMA, TableReport, explained, explanation
-from planner.incremental import After, narrow, parse_after
+from planner.explain import EXPLAIN_SCHEMA, TableReport, explained, explanation
 from planner.ports import ColdTotals
+from planner.seam.cut import TableCut, cold_cut, plan_cut
+from planner.seam.incremental import After, narrow, parse_after
+from planner.seam.time_travel import cut_until
 from planner.statement.references import AtClause, ResolvedTable
-from planner.time_travel import cut_until
 from tests.harness.builders import FLOWS, bounds, pin, vector
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.file_count import GOAL_FILES, HOUR_S, simulate
-from planner.triggers import DEFAULT_TAIL_BYTES, DEFAULT_TAIL_ROWS
+from planner.tiering.triggers import DEFAULT_TAIL_BYTES, DEFAULT_TAIL_ROWS
 from thermocline.demo.feeds import FEEDS, DemoFeed
 
 #: Late events are one in 400: these are certain to be met in the hours before, all days counted in each publish.

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from planner.errors import BadTicket, FederationError, RequestError
-from planner.freshness import parse_freshness, parse_wait_for
-from planner.incremental import parse_after
+from planner.seam.freshness import parse_freshness, parse_wait_for
+from planner.seam.incremental import parse_after
+from planner.seam.time_travel import parse_cut
 from planner.ticket import MAX_TICKET_BYTES, Ticket
-from planner.time_travel import parse_cut
 from proxy.access.authentication.callers import Access, Caller, FixedUsers, identify
 from proxy.flightsql import actions, messages
 from proxy.flightsql import middleware as entry

@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cut import cold_cut, plan_cut
 from planner.errors import BadParameter, Inconsistent
-from planner.freshness import (
+from planner.offsets import OffsetVector
+from planner.seam.cut import cold_cut, plan_cut
+from planner.seam.freshness import (
     LIVE,
     Freshness,
     Uncovered,
@@ -13,7 +14,6 @@ from planner.freshness import (
     parse_wait_for,
     uncovered,
 )
-from planner.offsets import OffsetVector
 from tests.harness.builders import bounds, pin, vector, watermark
 
 

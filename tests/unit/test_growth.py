@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.growth import growth_at_most
-from planner.snapshots import Snapshot
+from planner.seam.snapshots import Snapshot, growth_at_most
 from tests.harness.builders import snapshot
 
 #: Rewrote files of 60 rows, of which nobody knows how many were dead.

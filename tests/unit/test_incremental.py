@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cut import Increment, TableCut, cold_cut, plan_cut
 from planner.errors import BadParameter, LogTruncated, TopicRecreated, UnsupportedStatement
-from planner.incremental import (
+from planner.offsets import OffsetVector
+from planner.seam.cut import Increment, TableCut, cold_cut, plan_cut
+from planner.seam.incremental import (
     After,
     check_followed,
     format_position,
     narrow,
     parse_after,
 )
-from planner.offsets import OffsetVector
 from planner.tokens import MAX_PACKED_BYTES
 from tests.harness.builders import FLOWS, bounds, pin, vector
 

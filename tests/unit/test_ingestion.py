@@ -18,7 +18,7 @@ import pytest
 from planner.errors import FederationError, InternalError, LogUnavailable, UndecodableRecord
 from planner.offsets import OffsetRange
 from planner.ports import Decoded, LogBatch
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader import ipc as wire
 from proxy.tail.reader.ipc import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connectors.kafka.last_ends import LastEnds
-from planner.cut import LogBounds, PartitionBounds
 from planner.errors import FederationError, LogUnavailable
+from planner.seam.cut import LogBounds, PartitionBounds
 
 
 def bounds(end: int, epoch: int | None, *, topic_id: str = "a") -> LogBounds:

@@ -2,9 +2,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.layout import MAX_OPEN_FILES, Layout, plan_layout
-from planner.row_order import RowKey, RowOrder
-from planner.triggers import ColdSurvey, Distribution, TierOptions
+from planner.tiering.layout import MAX_OPEN_FILES, Layout, RowKey, RowOrder, plan_layout
+from planner.tiering.triggers import ColdSurvey, Distribution, TierOptions
 
 MIB = 1024**2
 BY_ID = RowOrder((RowKey(("id",), pa.uuid(), "bucket", 4),), ())

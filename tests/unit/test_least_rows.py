@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from planner.statement.least import MOST_ANY_ROWS, any_rows, is_bare_count, with_counted
+from planner.reading.needs import MOST_ANY_ROWS, any_rows, is_bare_count, with_counted
 
 ANY_ROWS = {
     "SELECT * FROM t LIMIT 100": 100,

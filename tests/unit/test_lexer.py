@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.lexer import tokens
+from planner.sql_text import tokens
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from planner.errors import Cancelled, Overloaded
-from planner.live_pieces import LivePiece
+from planner.live.tiling import LivePiece
 from planner.offsets import OffsetRange, OffsetVector
 from proxy.deadline import Cancellation, Deadline
 from proxy.live.answers import Answer, TableAnswers, etag_of

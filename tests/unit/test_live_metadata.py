@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from planner.binding import LIVE_CUT, parse_binding
 from planner.errors import BadBinding, NotAllowed, UnsupportedFile
-from planner.live_metadata import (
+from planner.live.metadata import (
     LiveSnapshot,
     check_format,
     check_partition_fields,
@@ -24,6 +23,7 @@ from planner.live_metadata import (
     with_referenced_snapshots,
 )
 from planner.permissions import Grant, Identity, TablePattern, check_files, check_whole
+from planner.seam.binding import LIVE_CUT, parse_binding
 from tests.harness.builders import FLOWS, pin
 
 DOCUMENT: dict[str, Any] = {

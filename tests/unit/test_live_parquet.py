@@ -37,7 +37,7 @@ from connectors.iceberg.live import parquet as module
 from connectors.iceberg.live.bounds import above
 from connectors.iceberg.live.parquet import WrittenFile, write_data_file
 from planner.errors import UnsupportedType
-from planner.live_pieces import WrittenPart
+from planner.live.tiling import WrittenPart
 
 ICEBERG = Schema(
     NestedField(1, "kafka_partition", IntegerType()),

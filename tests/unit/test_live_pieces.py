@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.live_pieces import (
+from planner.live.tiling import (
     MERGE,
     MOST,
     Hole,
@@ -158,7 +158,7 @@ def test_pieces_and_holes_are_the_cuts_tail_each_offset_once(
 def test_so_they_are_of_a_named_cut(needed: list[OffsetRange], pieces: list[LivePiece]) -> None:
     pieces = [replace(p, ranges=tuple(s for s in p.ranges if len(s))) for p in pieces]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planner.live_pieces._BLOCKS", (2, 4))
+        patch.setattr("planner.live.tiling._BLOCKS", (2, 4))
         tiling = tile_named(needed, [p for p in pieces if p.ranges])
     written = [LivePiece(hole.ranges, EPOCHS, "new", 1) for hole in tiling.holes]
     check_tiled(needed, [*tiling.pieces, *written])

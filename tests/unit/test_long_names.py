@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadStatement, FederationError, UnsupportedStatement
-from planner.sqltext import identifier
+from planner.sql_text import identifier
 from planner.statement.ast import Node
 from planner.statement.long_names import long_names
 from tests.harness.serving import engine

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from connectors.tiering.round import tier_once
-from planner.binding import Binding
-from planner.cut import ColdSlice
 from planner.errors import CatalogUnavailable, TieringConflict, TopicRecreated
 from planner.names import TableName
-from planner.tiering import TieringBudget, plan_tiering
+from planner.seam.binding import Binding
+from planner.seam.cut import ColdSlice
+from planner.tiering.plan import TieringBudget, plan_tiering
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget

@@ -7,7 +7,7 @@ import json
 import duckdb
 import pytest
 
-from planner.statement.named_columns import compared_columns, named_columns
+from planner.reading.needs import compared_columns, named_columns
 from planner.statement.scope import fold
 
 NAMED = {

@@ -12,7 +12,7 @@ from pyarrow.fs import LocalFileSystem
 
 from connectors.spark.data_folder import TableFolder
 from connectors.spark.parquet_files import ParquetFile, TableFiles
-from planner.parquet_writing import ParquetOptions, PartitionColumn
+from planner.tiering.write_plan import ParquetOptions, PartitionColumn
 
 SCHEMA = pa.schema(
     [

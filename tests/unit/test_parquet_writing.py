@@ -7,17 +7,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from planner.layout import Layout
-from planner.parquet_writing import (
+from planner.schema import TIMESTAMPTZ, Column, TableSchema
+from planner.tiering.layout import Layout, PartitionTerm
+from planner.tiering.triggers import TierOptions
+from planner.tiering.write_plan import (
     ParquetOptions,
     PartitionColumn,
     SparkWriter,
     WritingFacts,
     choose_writer,
 )
-from planner.row_order import PartitionTerm
-from planner.schema import TIMESTAMPTZ, Column, TableSchema
-from planner.triggers import TierOptions
 
 SCHEMA = TableSchema(
     0,

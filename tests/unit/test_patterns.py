@@ -26,14 +26,14 @@ import connectors.json.lenient
 import connectors.json.parsing
 import connectors.json.strict
 import connectors.object_store_errors
-import planner.explaining
-import planner.lexer
+import planner.explain
+import planner.names
 import planner.spelling
+import planner.sql_text
 import planner.statement.gate
-import planner.statement.printable
+import planner.statement.printer_fixes
 import planner.statement.references
-import planner.topics
-import planner.writing
+import planner.tiering.write_plan
 import proxy.engine.engine
 import proxy.engine.errors
 import proxy.engine.macros
@@ -41,7 +41,7 @@ import proxy.engine.syntax_trees
 import proxy.flightsql.session_sql
 import proxy.flightsql.uploads
 from planner.errors import FederationError
-from planner.freshness import parse_freshness, parse_wait_for
+from planner.seam.freshness import parse_freshness, parse_wait_for
 from planner.statement.gate import check_text
 from planner.statement.long_names import long_names
 from proxy.flightsql.metadata.like import MAX_CHARS, Like
@@ -65,16 +65,16 @@ def over(module: Any, name: str, how: str) -> tuple[Work, str]:
 
 #: Where callers' text goes, by (file, name) of the pattern or of the function it is written in.
 OF_CALLERS: dict[str, tuple[Work, str]] = {
-    "planner/lexer.py _TOKEN": (lambda text: deque(planner.lexer.tokens(text), 0), planner.lexer._TOKEN.pattern),
-    "planner/explaining.py _EXPLAIN": over(planner.explaining, "_EXPLAIN", "match"),
-    "planner/explaining.py _ANALYZE": over(planner.explaining, "_ANALYZE", "match"),
-    "planner/freshness.py _SPAN": (lambda text: parse_freshness(f"max_staleness {text}"), r"\d+\s*h"),
-    "planner/freshness.py _RECORD": (lambda text: parse_wait_for(f"{text},"), r"([a-z]+)/(\d+):(\d+)"),
-    "planner/freshness.py parse_wait_for": (lambda text: parse_wait_for(f"a/0:1{text}"), r"[,\s]+"),
+    "planner/sql_text.py _TOKEN": (lambda text: deque(planner.sql_text.tokens(text), 0), planner.sql_text._TOKEN.pattern),
+    "planner/explain.py _EXPLAIN": over(planner.explain, "_EXPLAIN", "match"),
+    "planner/explain.py _ANALYZE": over(planner.explain, "_ANALYZE", "match"),
+    "planner/seam/freshness.py _SPAN": (lambda text: parse_freshness(f"max_staleness {text}"), r"\d+\s*h"),
+    "planner/seam/freshness.py _RECORD": (lambda text: parse_wait_for(f"{text},"), r"([a-z]+)/(\d+):(\d+)"),
+    "planner/seam/freshness.py parse_wait_for": (lambda text: parse_wait_for(f"a/0:1{text}"), r"[,\s]+"),
     "planner/statement/gate.py _COSTLY_FORMAT": over(planner.statement.gate, "_COSTLY_FORMAT", "search"),
     "planner/statement/gate.py _QUOTED": over(planner.statement.gate, "_QUOTED", "findall"),
     "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
-    "planner/statement/printable.py _POSITION": over(planner.statement.printable, "_POSITION", "sub"),
+    "planner/statement/printer_fixes.py _POSITION": over(planner.statement.printer_fixes, "_POSITION", "sub"),
     "proxy/engine/syntax_trees.py _PLACE": over(proxy.engine.syntax_trees, "_PLACE", "sub"),
     "proxy/engine/syntax_trees.py _INFINITE": over(proxy.engine.syntax_trees, "_INFINITE", "search"),
     "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
@@ -92,10 +92,10 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "connectors/iceberg/live/folder.py _NAME": over(connectors.iceberg.live.folder, "_NAME", "fullmatch"),
     "connectors/iceberg/store.py _METADATA_FILE": over(connectors.iceberg.store, "_METADATA_FILE", "fullmatch"),
     # Of those who write records, and of those who write metadata.
-    "planner/topics.py CLUSTER_NAME": over(planner.topics, "CLUSTER_NAME", "fullmatch"),
-    "planner/writing.py _NUMBER": over(planner.writing, "_NUMBER", "fullmatch"),
-    "planner/writing.py _SIZE": over(planner.writing, "_SIZE", "fullmatch"),
-    "planner/writing.py _WHOLE": over(planner.writing, "_WHOLE", "fullmatch"),
+    "planner/names.py CLUSTER_NAME": over(planner.names, "CLUSTER_NAME", "fullmatch"),
+    "planner/tiering/write_plan.py _NUMBER": over(planner.tiering.write_plan, "_NUMBER", "fullmatch"),
+    "planner/tiering/write_plan.py _SIZE": over(planner.tiering.write_plan, "_SIZE", "fullmatch"),
+    "planner/tiering/write_plan.py _WHOLE": over(planner.tiering.write_plan, "_WHOLE", "fullmatch"),
     "connectors/json/strict.py _NUMBER": over(connectors.json.strict, "_NUMBER", "fullmatch"),
     "connectors/json/strict.py _DATE": over(connectors.json.strict, "_DATE", "fullmatch"),
     "connectors/json/strict.py _TIMESTAMP": over(connectors.json.strict, "_TIMESTAMP", "fullmatch"),
@@ -127,7 +127,7 @@ OF_OTHERS = {
     "connectors/spark/errors.py _APART": "messages of the tierer's own JVM",
     "connectors/spark/errors.py _FIELD": "messages of the tierer's own JVM",
     "connectors/spark/errors.py _LONG_FOLDER": "messages of the tierer's own JVM",
-    "planner/row_order.py _TRANSFORM": "transforms in the metadata of tables that are tiered",
+    "planner/tiering/layout.py _TRANSFORM": "transforms in the metadata of tables that are tiered",
     "connectors/spark/errors.py _NOT_INSTALLED": "messages of the tierer's own executors",
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
     "connectors/spark/attaching.py _SECRET": "the operator's settings",
@@ -135,9 +135,9 @@ OF_OTHERS = {
     "planner/spark_condition_text.py _TOKEN": "the user's own process",
     "planner/spark_names.py _TOKEN": "the user's own process",
     "planner/spelling.py _QUOTED": "command lines and settings",
-    "planner/typetext.py _TOKEN": "the command line of `create`",
-    "planner/typetext.py _BARE_NAME": "the command line of `create`",
-    "planner/typetext.py _SPACE": "the command line of `create`",
+    "planner/type_text.py _TOKEN": "the command line of `create`",
+    "planner/type_text.py _BARE_NAME": "the command line of `create`",
+    "planner/type_text.py _SPACE": "the command line of `create`",
     "proxy/access/authentication/credentials.py _SHA256": "the operator's credentials file",
     "connectors/flight_server.py _SERVER_ERROR": "the user's own process",
     "connectors/flight_server.py _NOBODY": "the user's own process",

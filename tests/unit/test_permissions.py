@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from planner.cut import plan_cut
 from planner.errors import BadConfig, NotAllowed, PermissionsMismatch, UnsupportedStatement
-from planner.explaining import TableReport, explanation
+from planner.explain import TableReport, explanation
 from planner.names import KAFKA_KEY, KAFKA_VALUE, TableName
 from planner.permissions import (
     Grant,
@@ -23,6 +22,7 @@ from planner.permissions import (
 )
 from planner.ports import ColdTotals
 from planner.schema import METADATA_TYPES, Column, TableSchema
+from planner.seam.cut import plan_cut
 from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import bound_to, columns_of, row_expression, selecting
 from tests.harness.builders import FLOWS, bounds, pin

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from connectors.iceberg.pin_cache import RELIST_BURST, RELIST_S, PinCache
-from planner.cut import Pin
 from planner.errors import (
     CatalogUnavailable,
     FederationError,
@@ -22,7 +21,8 @@ from planner.errors import (
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.schema import Column
-from planner.seam import PinFacts
+from planner.seam.cut import Pin
+from planner.seam.seam_table import PinFacts
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import BINDING, FLOWS, watermark
 

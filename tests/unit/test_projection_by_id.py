@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from planner.projection import project
-from planner.schema import Column, TableSchema
+from planner.schema import Column, TableSchema, project
 
 
 def test_columns_are_known_by_their_ids() -> None:

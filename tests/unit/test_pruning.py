@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from planner.pruning import EVERYTHING, Bounds, Condition, Operator, may_hold, prune
+from planner.reading.filters import EVERYTHING, Bounds, Condition, may_hold, prune
+from planner.statement.conditions import Operator
 
 NAN = float("nan")
 NUMBERS = (None, 1.0, 2.0, 3.0, NAN)

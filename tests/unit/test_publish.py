@@ -4,10 +4,10 @@ import pytest
 
 from planner.errors import ForeignCommit, TieringConflict
 from planner.offsets import OffsetRange
-from planner.publish import advance, check_publish
-from planner.snapshots import History, Snapshot
-from planner.tiering import TieringBudget, TieringPlan, plan_tiering
-from planner.watermark import Outcomes
+from planner.seam.snapshots import History, Snapshot
+from planner.seam.watermark import Outcomes
+from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
+from planner.tiering.publish import advance, check_publish
 from tests.harness.builders import bounds, pin, snapshot, watermark
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from planner.offsets import OffsetRange
-from planner.range_sql import rows_within
+from planner.reading.filters import rows_within
 
 ROWS = (
     "SELECT p::INTEGER AS kafka_partition, o AS kafka_offset, make_timestamptz(o * 1000000) AS kafka_timestamp "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cut import LogBounds, PartitionBounds
 from planner.errors import LogTruncated, OffsetsExpired, TopicRecreated
 from planner.offsets import OffsetRange
-from planner.ranges import check_ranges
+from planner.seam.cut import LogBounds, PartitionBounds
+from planner.seam.range_check import check_ranges
 
 BOUNDS = LogBounds(
     "cluster", "flows", "id-1", (PartitionBounds(0, 5, 9), PartitionBounds(2, 0, 3))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from planner.errors import ForeignCommit, WatermarkMissing, WatermarkUnreadable
-from planner.resolver import (
+from planner.seam.resolver import (
     base_snapshot,
     base_watermark,
     broken_at,
@@ -15,8 +15,8 @@ from planner.resolver import (
     needs_statistics,
     resolve,
 )
-from planner.snapshots import History, Snapshot
-from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
+from planner.seam.snapshots import History, Snapshot
+from planner.seam.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
 from tests.harness.builders import snapshot, vector, watermark
 
 MARK = watermark(10, 20)

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from planner.client_answers import DUCKDB_SKEW_MS
 from planner.errors import LogUnavailable, NotAllowed, TailGap, Unavailable, UnknownTable
+from planner.live.client_answers import DUCKDB_SKEW_MS
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
 from proxy.deadline import Deadline

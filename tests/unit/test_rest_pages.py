@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from planner.cut import cold_cut
 from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
-from planner.time_travel import format_cut
+from planner.seam.cut import cold_cut
+from planner.seam.time_travel import format_cut
 from proxy.live.tables import LiveTables
 from proxy.rest.catalog import LiveCatalog, paged
 from proxy.rest.errors import UnknownNamespace, UnknownWarehouse

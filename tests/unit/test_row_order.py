@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from planner.row_order import PartitionTerm, RowKey, RowOrder, SortTerm, own_order
 from planner.schema import FIELD_ID, Column, TableSchema
+from planner.tiering.layout import PartitionTerm, RowKey, RowOrder, SortTerm, own_order
 
 
 def field(name: str, kind: pa.DataType, number: int) -> pa.Field:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.offsets import OffsetRange
-from planner.parts import (
+from planner.reading.needs import is_plain_scan, tells_time
+from planner.reading.shares import (
     EVERY_FILE,
     NO_FILE,
     PLACES,
@@ -20,7 +21,6 @@ from planner.parts import (
     split_name,
     split_scan,
 )
-from planner.statement.plain_scan import is_plain_scan, tells_time
 
 places = st.integers(0, PLACES - 1)
 files = st.lists(st.tuples(places, st.integers(0, 1 << 30)), max_size=40)

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.names import TableName
-from planner.schedule import MAX_BACKOFF_S, Backfill, backoff_s, choose
-from planner.triggers import Trigger
+from planner.tiering.schedule import MAX_BACKOFF_S, Backfill, backoff_s, choose
+from planner.tiering.triggers import Trigger
 
 
 def name(number: int) -> TableName:

@@ -1,10 +1,10 @@
 import pyarrow as pa
 
-from planner.cut import plan_cut
 from planner.offsets import OffsetRange
-from planner.seam import SEAM_SCHEMA, PinFacts, TailFacts, seam_rows
-from planner.time_travel import cut_until
-from planner.watermark import Skip
+from planner.seam.cut import plan_cut
+from planner.seam.seam_table import SEAM_SCHEMA, PinFacts, TailFacts, seam_rows
+from planner.seam.time_travel import cut_until
+from planner.seam.watermark import Skip
 from tests.harness.builders import bounds, pin, vector, watermark
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from planner.errors import BadParameter
-from planner.pruning import EVERYTHING, Bounds, Condition, prune
+from planner.reading.filters import EVERYTHING, Bounds, Condition, prune
 from planner.schema import Column, TableSchema
 from planner.spark_condition_text import parse_condition
 from planner.spark_conditions import (

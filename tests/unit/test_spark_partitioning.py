@@ -11,7 +11,7 @@ from connectors.spark.partitioning import (
     partition_path,
     transformed,
 )
-from planner.parquet_writing import PartitionColumn, Transform
+from planner.tiering.write_plan import PartitionColumn, Transform
 
 DAY = PartitionColumn("at_day", 0, "day", is_date=True)
 HOST = PartitionColumn("the host", 1, "identity", is_date=False)

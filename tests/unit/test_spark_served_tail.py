@@ -14,9 +14,9 @@ from connectors.spark import served_tail
 from connectors.spark.served import ServedPlan, ServerAddress
 from connectors.spark.served_tail import ServedTails
 from connectors.spark.tail import TailKeeper
-from planner.cut import TableCut, plan_cut
 from planner.errors import FederationError, LimitExceeded, NotAllowed, StalePlan, Unavailable
-from planner.time_travel import format_cut
+from planner.seam.cut import TableCut, plan_cut
+from planner.seam.time_travel import format_cut
 from tests.harness.builders import FLOWS, bounds, pin
 
 ADDRESS = ServerAddress("grpc://server:1")

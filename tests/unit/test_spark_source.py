@@ -28,11 +28,11 @@ from connectors.spark.tail import TailKeeper
 from connectors.spark.types import struct_type
 from connectors.spark.versioned import VERSION, sent
 from connectors.spark.views import aliases, view_names
-from planner.cut import TableCut, plan_cut
 from planner.errors import BadConfig, BadParameter, LogUnavailable, StalePlan, UnknownTable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
+from planner.seam.cut import TableCut, plan_cut
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, schema
 

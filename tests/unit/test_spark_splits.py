@@ -8,7 +8,7 @@ from connectors.spark.splits import TaskReport, TaskReportsParam, share_out
 from connectors.spark.stage import new_run, started_s
 from planner.errors import LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
 
 
 def splits(*lengths: int) -> tuple[OffsetRange, ...]:

@@ -13,12 +13,12 @@ from connectors.iceberg.partition_terms import partition_spec, sort_order
 from connectors.json.renames import read_renames, rename_option
 from connectors.spark.naming import find_tables
 from planner.errors import BadConfig
-from planner.field_path import read_path, spell, split_name
 from planner.names import TableName
 from planner.permissions import TablePattern
-from planner.sqltext import identifier
+from planner.spelling import read_path, spell, split_name
+from planner.sql_text import identifier
 from planner.statement.references import references, resolve
-from planner.typetext import parse_type, type_text
+from planner.type_text import parse_type, type_text
 from tests.harness.serving import engine
 
 #: Any text a JSON key or an identifier can be, and many of marks that options have.

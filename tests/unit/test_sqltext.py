@@ -1,4 +1,4 @@
-from planner.sqltext import identifier, literal
+from planner.sql_text import identifier, literal
 
 
 def test_quotes_inside_names_and_texts_are_doubled() -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import UnsupportedStatement
-from planner.statement.breadth import (
+from planner.statement.expansion_limits import (
     MAX_BOUND,
     MAX_BY_NAME,
     MAX_CELLS,

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from planner.statement.date_parts import quote_date_parts
 from planner.statement.parameters import (
     addends,
     integers,
     may_type_columns,
     whole_numbers,
 )
+from planner.statement.rewrite import quote_date_parts
 from tests.harness.sql import parse, unparse
 
 

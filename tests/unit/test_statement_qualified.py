@@ -7,9 +7,9 @@ import pytest
 
 from planner.errors import UnsupportedStatement
 from planner.names import TableName
+from planner.statement.dotted_names import AddressableTable, Path, may_name_paths
 from planner.statement.gate import check
-from planner.statement.printable import same
-from planner.statement.qualified import AddressableTable, Path, may_name_paths
+from planner.statement.printer_fixes import same
 from planner.statement.references import TableReference, references, resolve
 from planner.statement.rewrite import rewrite
 from tests.harness.sql import answer, parse, unparse

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from planner.errors import UnsupportedStatement
 from planner.statement.ast import Node
+from planner.statement.dotted_names import AddressableTable
 from planner.statement.gate import check
 from planner.statement.parameters import cast, constant, counts, operands, substituted
-from planner.statement.printable import same
-from planner.statement.qualified import AddressableTable
+from planner.statement.printer_fixes import same
 from planner.statement.references import TableReference, references
 from planner.statement.rewrite import rewrite
 from tests.harness.sql import TABLES, VARIED, answer, database, parse, unparse

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from planner.binding import Binding
 from planner.schema import Column
+from planner.seam.binding import Binding
 from tests.doubles.log import MemoryRecord
 from tests.harness.ledger import Ledger
 

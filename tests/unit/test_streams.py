@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from planner.cut import TableCut, plan_cut
 from planner.errors import BadParameter, LogTruncated, TopicRecreated
 from planner.offsets import OffsetRange, OffsetVector
-from planner.streams import (
+from planner.seam.cut import TableCut, plan_cut
+from planner.seam.spark_stream import (
     StreamOffset,
     StreamStart,
     batch,

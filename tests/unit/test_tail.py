@@ -8,10 +8,10 @@ import threading
 import pyarrow as pa
 import pytest
 
-from planner.binding import Binding
-from planner.cut import TableCut
 from planner.errors import Cancelled, OffsetsExpired, TailTooLarge, UndecodableRecord
 from planner.schema import Column, TableSchema
+from planner.seam.binding import Binding
+from planner.seam.cut import TableCut
 from proxy.tail.budget import TailLimits
 from tests.doubles.log import MemoryRecord
 from tests.harness.tails import LIMITS, SCHEMA, TailHarness

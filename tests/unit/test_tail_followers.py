@@ -15,8 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from planner.binding import Binding
-from planner.cut import TableCut
 from planner.errors import (
     CatalogUnavailable,
     FederationError,
@@ -26,6 +24,8 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.offsets import OffsetRange
+from planner.seam.binding import Binding
+from planner.seam.cut import TableCut
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from planner.binding import Binding
 from planner.errors import (
     LogUnavailable,
     OffsetsExpired,
@@ -18,6 +17,7 @@ from planner.errors import (
 )
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
+from planner.seam.binding import Binding
 from tests.doubles.log import MemoryRecord
 from tests.harness.builders import FLOWS
 from tests.harness.tails import (

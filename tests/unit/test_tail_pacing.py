@@ -13,7 +13,7 @@ import pytest
 
 from planner.offsets import OffsetRange
 from planner.ports import Decoded
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
 from proxy.engine.segments import Segments
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation

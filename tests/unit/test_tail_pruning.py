@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from planner.offsets import OffsetRange
-from planner.pruning import EVERYTHING, Condition, Operator, ScanFilter
-from planner.tail_pruning import needed_ranges
+from planner.reading.filters import EVERYTHING, Condition, ScanFilter, needed_ranges
+from planner.statement.conditions import Operator
 from proxy.tail.reading_rate import ReadingRate
 
 RANGES = (OffsetRange(0, 5, 9), OffsetRange(1, 0, 100), OffsetRange(3, 50, 60))

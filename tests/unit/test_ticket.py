@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cut import Increment, cold_cut, plan_cut
 from planner.errors import BadTicket, TicketExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.parts import EVERY_FILE, NO_FILE, PLACES, FileSpan, ScanPart
+from planner.reading.shares import EVERY_FILE, NO_FILE, PLACES, FileSpan, ScanPart
+from planner.seam.cut import Increment, cold_cut, plan_cut
+from planner.seam.time_travel import cut_until
 from planner.statement.references import AtClause
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, padded, seal, unseal
-from planner.time_travel import cut_until
 from tests.harness.builders import BINDING, bounds, pin, vector
 
 SECRET = b"s" * 32

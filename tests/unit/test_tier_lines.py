@@ -9,12 +9,12 @@ from prometheus_client import generate_latest
 
 from connectors.tiering import events
 from connectors.tiering.round import RoundResult
-from planner.binding import Binding
 from planner.errors import CatalogUnavailable, TailGap, TieringConflict
-from planner.schedule import Backfill
-from planner.tiering import TieringBudget, plan_tiering
-from planner.triggers import Lag, Trigger
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
+from planner.tiering.plan import TieringBudget, plan_tiering
+from planner.tiering.schedule import Backfill
+from planner.tiering.triggers import Lag, Trigger
 from tests.harness.builders import FLOWS, bounds, pin, watermark
 from thermocline.tiering.console import Lines, progress
 from thermocline.tiering.metrics import TieringMetrics

@@ -15,16 +15,16 @@ import pytest
 from connectors.tiering import events
 from connectors.tiering.round import tier_once
 from connectors.tiering.service import ServiceLimits, TieringService
-from planner.binding import Binding
-from planner.cut import ColdSlice, Pin
 from planner.errors import CatalogUnavailable, FederationError, LogUnavailable, TailGap
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Staged, TopicSource
-from planner.schedule import Backfill
-from planner.tiering import TieringBudget, TieringPlan
-from planner.triggers import ColdSurvey, Lag, LogRetention
-from planner.watermark import Watermark
+from planner.seam.binding import Binding
+from planner.seam.cut import ColdSlice, Pin
+from planner.seam.watermark import Watermark
+from planner.tiering.plan import TieringBudget, TieringPlan
+from planner.tiering.schedule import Backfill
+from planner.tiering.triggers import ColdSurvey, Lag, LogRetention
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.binding import Binding
-from planner.cut import PartitionBounds
 from planner.errors import ShapeMismatch, TailGap
 from planner.offsets import OffsetRange
-from planner.tiering import TieringBudget, plan_tiering
+from planner.seam.binding import Binding
+from planner.seam.cut import PartitionBounds
+from planner.tiering.plan import TieringBudget, plan_tiering
 from tests.harness.builders import bounds, pin, vector
 
 lags = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8)

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cut import Pin, TableCut, cold_cut, plan_cut
-from planner.decoding import decoding_key, era_after
 from planner.errors import BadParameter, CutExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.snapshots import Retained
-from planner.statement.references import AtClause
-from planner.time_travel import (
+from planner.seam.binding import decoding_key
+from planner.seam.cut import Pin, TableCut, cold_cut, plan_cut
+from planner.seam.snapshots import Retained
+from planner.seam.time_travel import (
     AtCut,
     AtVersion,
     CutEntry,
@@ -27,6 +26,8 @@ from planner.time_travel import (
     parse_version,
     same_snapshot,
 )
+from planner.seam.watermark import era_after
+from planner.statement.references import AtClause
 from planner.tokens import pack
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, schema, vector, watermark
 

@@ -9,13 +9,13 @@ import pytest
 from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.retention import is_compacted
 from connectors.kafka.samples import sample
-from planner.cut import cold_cut, plan_cut
 from planner.errors import BadBinding, BadConfig, ClusterChanged, LogUnavailable
-from planner.freshness import parse_wait_for
+from planner.names import by_cluster, cluster_of, topic_address, topic_name
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
-from planner.topics import by_cluster, cluster_of, topic_address, topic_name
-from planner.watermark import format_watermark, parse_watermark
+from planner.seam.cut import cold_cut, plan_cut
+from planner.seam.freshness import parse_wait_for
+from planner.seam.watermark import format_watermark, parse_watermark
 from tests.harness.builders import bounds, pin, watermark
 
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.binding import Binding, parse_binding
 from planner.errors import BadBinding, TailGap
-from planner.triggers import (
+from planner.seam.binding import Binding, parse_binding
+from planner.tiering.triggers import (
     DEFAULT_TAIL_BYTES,
     DEFAULT_TAIL_ROWS,
     ColdSurvey,

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import BadConfig
-from planner.typetext import parse_type, type_text
+from planner.type_text import parse_type, type_text
 
 GOOD = {
     "long": pa.int64(),

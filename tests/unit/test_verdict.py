@@ -8,8 +8,8 @@ from rich.console import Console
 
 from planner.errors import BadParameter
 from planner.offsets import OffsetRange
+from planner.seam.watermark import Outcomes
 from planner.verification.findings import Coverage, Fault, ForeignChange, Kind, Report
-from planner.watermark import Outcomes
 from thermocline.commands.verify import parse_since
 from thermocline.verify_report import MAX_FAULTS, document, say, verdict
 

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from planner.offsets import OffsetRange, OffsetVector
-from planner.snapshots import History, Snapshot
+from planner.seam.snapshots import History, Snapshot
+from planner.seam.watermark import SUMMARY_KEY, Outcomes, Skip, Watermark, format_watermark
 from planner.verification.chain import (
     carriers,
     check_chain,
@@ -13,7 +14,6 @@ from planner.verification.chain import (
     start_since,
 )
 from planner.verification.findings import Kind
-from planner.watermark import SUMMARY_KEY, Outcomes, Skip, Watermark, format_watermark
 from tests.harness.builders import snapshot, watermark
 
 

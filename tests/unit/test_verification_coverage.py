@@ -1,11 +1,10 @@
 from dataclasses import replace
 
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam.watermark import Outcomes
 from planner.verification.chain import Carrier
-from planner.verification.coverage import plan_coverage
+from planner.verification.coverage import TieredSegment, plan_coverage, segments
 from planner.verification.findings import Coverage, Fault, Kind, Report, place
-from planner.verification.segments import TieredSegment, segments
-from planner.watermark import Outcomes
 from tests.harness.builders import bounds, snapshot, watermark
 
 CREATED = Carrier(snapshot(1, None), watermark(4, 0))

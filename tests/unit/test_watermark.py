@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner.errors import WatermarkUnreadable
 from planner.offsets import OffsetRange, OffsetVector
-from planner.watermark import (
+from planner.seam.watermark import (
     COMPRESS_ABOVE_BYTES,
     Outcomes,
     Skip,

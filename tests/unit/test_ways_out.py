@@ -2,8 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from planner.binding import Binding
-from planner.cut import check_log
 from planner.errors import (
     BadParameter,
     ForeignCommit,
@@ -23,8 +21,10 @@ from planner.repairs import (
     lost_ranges,
     skip_record,
 )
-from planner.snapshots import History, Snapshot
-from planner.watermark import Outcomes, Skip
+from planner.seam.binding import Binding
+from planner.seam.cut import check_log
+from planner.seam.snapshots import History, Snapshot
+from planner.seam.watermark import Outcomes, Skip
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
 
 GONE = bounds((5, 20), (30, 40), (7, 9))

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.errors import BadBinding, UnsupportedFile
-from planner.writing import leading_metrics, write_options
+from planner.tiering.write_plan import leading_metrics, write_options
 from tests.harness.builders import FLOWS
 
 

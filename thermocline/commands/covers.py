@@ -11,7 +11,7 @@ from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.repairs import RowsOfHead, covering
 from planner.errors import BadParameter
 from planner.names import TableName
-from planner.watermark import Watermark
+from planner.seam.watermark import Watermark
 from thermocline.catalog_roots import catalog_roots
 from thermocline.cold_rows import EngineColdRows, cold_engine
 from thermocline.config.settings import Settings, load

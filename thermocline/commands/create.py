@@ -12,17 +12,22 @@ from connectors.iceberg.create import RESERVED_NAMES, create_table
 from connectors.json.renames import read_renames, unfit_renames, with_fields
 from connectors.json.wishes import Refusal, Wishes, unfit_floors, with_epochs
 from connectors.kafka.clusters import KafkaClusters
-from planner.binding import Binding
-from planner.cut import LogBounds
 from planner.errors import BadConfig
-from planner.field_path import FieldPath, read_path, spell, split_name
-from planner.names import KAFKA_HEADERS, KAFKA_KEY, METADATA_COLUMNS, TableName
+from planner.names import (
+    KAFKA_HEADERS,
+    KAFKA_KEY,
+    METADATA_COLUMNS,
+    TableName,
+    cluster_of,
+    topic_name,
+)
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, Column, EpochUnit
-from planner.spelling import spelled
-from planner.topics import cluster_of, topic_name
-from planner.typetext import parse_type
-from planner.watermark import Watermark
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds
+from planner.seam.watermark import Watermark
+from planner.spelling import FieldPath, read_path, spell, spelled, split_name
+from planner.type_text import parse_type
 from thermocline.config.settings import load
 from thermocline.inferring import inferred_columns, newest_records, refused, report
 

@@ -10,9 +10,9 @@ import click
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.iceberg.store import IcebergStore
 from connectors.repairs import moving_shape
-from planner.cut import Pin
 from planner.errors import BadParameter
 from planner.names import TableName
+from planner.seam.cut import Pin
 from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
 

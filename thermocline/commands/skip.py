@@ -12,7 +12,7 @@ from connectors.json import decoder_for
 from connectors.kafka.clusters import KafkaClusters
 from connectors.repairs import Repairs
 from planner.names import TableName
-from planner.watermark import Skip
+from planner.seam.watermark import Skip
 from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
 

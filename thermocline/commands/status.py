@@ -125,7 +125,7 @@ def _server(
 
 def _with_tail(status: TableStatus, client: Client) -> TableStatus:
     from connectors.flight_server import NoServer
-    from planner.sqltext import identifier
+    from planner.sql_text import identifier
     from thermocline.table_status import TailReading
 
     name = TableName.parse(status.table)

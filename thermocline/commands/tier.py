@@ -28,7 +28,7 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.ports import ColdStore
-from planner.triggers import ColdSurvey
+from planner.tiering.triggers import ColdSurvey
 from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings, Tier, load
 from thermocline.spark_session import configured_session

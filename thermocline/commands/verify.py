@@ -25,9 +25,9 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.retention import is_compacted
 from connectors.verification.run import Extent, Verification
 from connectors.verification.run import Progress as Steps
-from planner.cut import Pin
 from planner.errors import BadParameter, FederationError
 from planner.names import TableName
+from planner.seam.cut import Pin
 from planner.verification.findings import Report
 from thermocline.cold_rows import EngineColdRows, cold_engine
 from thermocline.config.settings import Settings, load

@@ -25,7 +25,7 @@ from pydantic import (
 
 from connectors.kafka.settings import checked
 from planner.errors import BadConfig
-from planner.topics import CLUSTER_NAME
+from planner.names import CLUSTER_NAME
 from thermocline.config.catalog_types import catalog_mistake
 from thermocline.config.masking import Options
 from thermocline.config.sources import Written, read

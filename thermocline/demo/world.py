@@ -21,10 +21,10 @@ from pyiceberg.types import StringType
 from connectors import child_guard, jars
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.errors import LogUnavailable, Unavailable
 from planner.schema import Column
-from planner.typetext import parse_type
+from planner.seam.binding import Binding
+from planner.type_text import parse_type
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import Settings, load
 from thermocline.demo.broker import Broker, StartGuard, is_listening

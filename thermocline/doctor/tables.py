@@ -11,12 +11,12 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.probe import TopicFacts, topic_facts
 from connectors.kafka.retention import RetentionReader
 from planner.column_statistics import STATISTICS, uuids
-from planner.cut import LogBounds, Pin, plan_cut
 from planner.errors import FederationError, Unavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import Log, TopicSource
-from planner.watermark import Watermark
+from planner.seam.cut import LogBounds, Pin, plan_cut
+from planner.seam.watermark import Watermark
 from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from connectors.tiering import events
-from planner.binding import Binding
 from planner.errors import FederationError
 from planner.names import TableName
-from planner.schedule import Backfill
-from planner.triggers import Lag, exceeds_tail_budget
+from planner.seam.binding import Binding
+from planner.tiering.schedule import Backfill
+from planner.tiering.triggers import Lag, exceeds_tail_budget
 from thermocline.output.units import span_text
 
 

@@ -32,9 +32,8 @@ from connectors.iceberg.live.snapshot import (
 )
 from connectors.iceberg.store import IcebergStore
 from connectors.places import is_below, real_place
-from planner.cut import Pin
 from planner.errors import BadConfig, ColdStoreUnavailable, SnapshotExpired
-from planner.live_metadata import (
+from planner.live.metadata import (
     LiveSnapshot,
     check_format,
     check_partition_fields,
@@ -45,9 +44,10 @@ from planner.live_metadata import (
     snapshot_id_of,
     unpartitioned_spec,
 )
-from planner.live_pieces import Hole, LivePiece, check_written, level_of
+from planner.live.tiling import Hole, LivePiece, check_written, level_of
 from planner.names import TableName
 from planner.offsets import OffsetVector
+from planner.seam.cut import Pin
 
 _log = logging.getLogger(__name__)
 

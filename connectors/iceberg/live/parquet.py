@@ -30,7 +30,7 @@ from connectors.leaf_paths import leaf_paths
 from connectors.nan_counts import NanCounts
 from planner.column_statistics import leaves
 from planner.errors import UnsupportedType
-from planner.live_pieces import WrittenPart
+from planner.live.tiling import WrittenPart
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 
 #: Of a row group: an engine leaves out, or reads apart, as much at once.

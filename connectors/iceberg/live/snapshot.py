@@ -21,7 +21,7 @@ from connectors.iceberg.live.manifests import (
     write_list,
     write_manifest,
 )
-from planner.live_metadata import in_folder_of
+from planner.live.metadata import in_folder_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from connectors import duckdb_extensions
-from planner.sqltext import identifier, literal
+from planner.sql_text import identifier, literal
 
 
 @dataclass(frozen=True, slots=True)

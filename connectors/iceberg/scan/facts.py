@@ -13,8 +13,8 @@ from pyiceberg.transforms import IdentityTransform, Transform
 from pyiceberg.types import IcebergType
 
 from connectors.iceberg.scan.projection import partition_type
-from planner.cut import ColdSlice
 from planner.names import is_portable_partition_field
+from planner.seam.cut import ColdSlice
 
 
 @dataclass(frozen=True, slots=True)

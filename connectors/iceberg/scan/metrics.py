@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner.pruning import Bounds
+from planner.reading.filters import Bounds
 
 #: Columns of a block; those of its partition values follow as ``p0``, ``p1``, ... The maps of a manifest are
 #: lists of field ids and lists of values, one entry per file.

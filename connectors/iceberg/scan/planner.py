@@ -44,11 +44,11 @@ from connectors.iceberg.scan.readable import (
     unread,
 )
 from connectors.object_store import is_object_store
-from planner.cut import ColdSlice
 from planner.errors import ForeignFile
-from planner.parts import FileSpan
-from planner.pruning import Bounds, Condition, ScanFilter, prune
+from planner.reading.filters import Bounds, Condition, ScanFilter, prune
+from planner.reading.shares import FileSpan
 from planner.schema import Column
+from planner.seam.cut import ColdSlice
 
 #: What writers counted may be anything: above this, files are read.
 _MAX_COUNTED = 1_000_000_000_000

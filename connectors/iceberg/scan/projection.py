@@ -15,7 +15,8 @@ from pyiceberg import transforms
 from pyiceberg.types import BinaryType, IcebergType, UUIDType
 
 from connectors.iceberg.types import arrow_type
-from planner.pruning import Bounds, Condition, Operator
+from planner.reading.filters import Bounds, Condition
+from planner.statement.conditions import Operator
 
 #: Transforms that keep the order of their values.
 _ORDERED = (

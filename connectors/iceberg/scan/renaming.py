@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from planner.sqltext import identifier, literal, sql_type
+from planner.sql_text import identifier, literal
+from planner.type_text import sql_type
 
 
 def renamed_sql(column: str, written: pa.DataType, kind: pa.DataType) -> str:

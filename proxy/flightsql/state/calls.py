@@ -74,7 +74,7 @@ class Call:
         self.resources = ExitStack()
         #: What the call streams, for CancelFlightInfo; None until it streams a statement.
         self.ticket: bytes | None = None
-        #: What the caller has seen before, of a call that follows a statement (``planner.incremental``).
+        #: What the caller has seen before, of a call that follows a statement (``planner.seam.incremental``).
         self.after: str | None = None
         #: Among how many readers the client would share the answer out, as it says.
         self.max_endpoints: str | None = None

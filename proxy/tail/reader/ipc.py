@@ -21,7 +21,7 @@ from planner import errors
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from planner.ports import Decoded
-from planner.watermark import Outcomes
+from planner.seam.watermark import Outcomes
 from proxy.tail.reader.source import DecodedBatch, TailSource
 
 _LENGTHS = struct.Struct("<IQ")

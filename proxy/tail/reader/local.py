@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.binding import Binding
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
+from planner.seam.binding import Binding
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.prefetch import Prefetcher, read_ahead
 from proxy.tail.reader.source import Pieces, Subscription, TailSource, TopicReaders

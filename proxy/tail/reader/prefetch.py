@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from planner.batches import size_of
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from planner.ports import Decoder, LogSubscription
+from planner.schema import size_of
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.source import DecodedBatch, Pieces, joined
 

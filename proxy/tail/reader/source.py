@@ -8,11 +8,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from planner.binding import Binding
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoded, TopicSource
 from planner.schema import TableSchema
-from planner.watermark import Outcomes
+from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
 from proxy.tail.tail_ranges import extend
 
 Pieces = Generator[Decoded, None, None]

@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from planner.statement import breadth, gate
+from planner.statement import expansion_limits as breadth
+from planner.statement import gate
 
 Draw = Callable[[random.Random], str]
 

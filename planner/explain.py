@@ -1,0 +1,193 @@
+"""``EXPLAIN``: what a statement would read of each side of its tables, and why. Nothing is executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from planner.errors import UnsupportedStatement
+from planner.offsets import OffsetRange
+from planner.ports import ColdTotals
+from planner.seam.cut import TableCut
+from planner.statement.references import ResolvedTable
+
+_EXPLAIN = re.compile(r"\s*EXPLAIN\b\s*(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_ANALYZE = re.compile(r"(ANALYZE\b|\()", re.IGNORECASE)
+
+_RANGE = pa.struct(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("log_start", pa.int64()),
+        pa.field("start", pa.int64()),
+        pa.field("stop", pa.int64()),
+    ]
+)
+#: One row per table and side. ``ranges`` are exclusive of ``stop``; for cold, ``start`` is 0 unless a follower asks.
+#: ``offsets`` is the tail's upper bound of records. For cold, ``records``, ``files`` and ``bytes`` are the snapshot's,
+#: ``files_to_read`` those left after pruning (NULL: decided while scanning). ``contract`` chose the cut;
+#: ``log_age_s`` is how long ago the log was measured, NULL where it was not needed.
+EXPLAIN_SCHEMA = pa.schema(
+    [
+        pa.field("table", pa.string()),
+        pa.field("side", pa.string()),
+        pa.field("why", pa.string()),
+        pa.field("contract", pa.string()),
+        pa.field("log_age_s", pa.float64()),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("schema_id", pa.int32()),
+        pa.field("metadata_age_s", pa.float64()),
+        pa.field("topic", pa.string()),
+        pa.field("partitions", pa.int32()),
+        pa.field("offsets", pa.int64()),
+        pa.field("records", pa.int64()),
+        pa.field("files", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("files_to_read", pa.int64()),
+        pa.field("ranges", pa.list_(_RANGE)),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """Facts of one table beside its cut; ``log_starts`` by partition. None: not known.
+
+    ``is_counted``: the user may see every row, so their number is no secret. ``is_cold_counted``: the statement asks for
+    no more than the snapshot's number of rows.
+    """
+
+    metadata_age_s: float | None = None
+    log_starts: Mapping[int, int] | None = None
+    totals: ColdTotals | None = None
+    files_to_read: int | None = None
+    is_counted: bool = True
+    is_cold_counted: bool = False
+    log_age_s: float | None = None
+    contract: str | None = None
+
+
+def explained(sql: str) -> str | None:
+    """Return the statement behind EXPLAIN, or None if the text does not begin with EXPLAIN.
+
+    Raises:
+        UnsupportedStatement: EXPLAIN with options: ANALYZE would execute.
+    """
+    match = _EXPLAIN.match(sql)
+    if match is None:
+        return None
+    if _ANALYZE.match(match["rest"]):
+        raise UnsupportedStatement(
+            "EXPLAIN takes no options here, and never executes; write EXPLAIN and the statement."
+        )
+    return match["rest"]
+
+
+def explanation(
+    tables: Iterable[ResolvedTable],
+    cuts: Mapping[ResolvedTable, TableCut],
+    report: Mapping[ResolvedTable, TableReport],
+) -> pa.RecordBatch:
+    """Describe every side of every table, in the order the statement names them."""
+    rows = [
+        row
+        for table in tables
+        for row in _rows(table, cuts[table], report.get(table, TableReport()))
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=EXPLAIN_SCHEMA)
+
+
+def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict[str, object]]:
+    name = str(table.table if table.virtual is None else table.table.side(table.virtual))
+    name += "" if table.at is None else f" {table.at}"
+    if table.virtual == "seam":
+        why = "facts of the cut; no record is read"
+        return [{"table": name, "side": "cut", "why": why, "contract": report.contract}]
+    rows: list[dict[str, object]] = []
+    if table.virtual != "tail":
+        cold = _cold(cut, report) if report.is_counted else {"why": _UNCOUNTED}
+        pinned = {
+            "contract": report.contract,
+            "snapshot_id": cut.cold.snapshot_id,
+            "schema_id": cut.cold.schema.schema_id,
+            "metadata_age_s": report.metadata_age_s,
+        }
+        rows.append({"table": name, "side": "cold", **pinned, **cold})
+    if table.virtual != "cold" and cut.hot is not None:
+        tail = _tail(table, cut, report) if report.is_counted else {"why": _UNCOUNTED}
+        common = {"contract": report.contract, "log_age_s": report.log_age_s}
+        rows.append({"table": name, "side": "tail", **common, **tail})
+    return rows
+
+
+#: Counts, and the number of files that a condition leaves, tell of rows that a filter hides.
+_UNCOUNTED = "a row filter holds for you: how much there is to read is not told"
+
+
+def _cold(cut: TableCut, report: TableReport) -> dict[str, object]:
+    totals = report.totals or ColdTotals()
+    ranges = cut.new_cold
+    if cut.cold.snapshot_id is None:
+        why = "the table never had a snapshot: no rows"
+    elif cut.watermark is None:
+        why = "the pinned snapshot, whole"
+    elif not ranges:
+        why = (
+            "nothing is tiered yet: no offset is below the watermark"
+            if cut.increment is None
+            else "skipped: what is below the watermark was answered before"
+        )
+    elif report.is_cold_counted:
+        why = "counted from the list of manifests: no file is read"
+    elif report.files_to_read == 0:
+        why = "skipped: no file can hold a row the statement asks for"
+    else:
+        why = "offsets below the watermark are in Iceberg"
+        if cut.increment is not None:
+            why += "; those answered before are left out"
+        elif not cut.is_cold_whole:
+            why += "; those above the cut's end are left out"
+    return {
+        "why": why,
+        "partitions": len(ranges) if cut.watermark is not None else None,
+        "records": totals.records,
+        "files": totals.files,
+        "bytes": totals.bytes,
+        "files_to_read": report.files_to_read,
+        "ranges": [_range(span, None) for span in ranges],
+    }
+
+
+def _tail(table: ResolvedTable, cut: TableCut, report: TableReport) -> dict[str, object]:
+    hot = cut.hot
+    assert hot is not None  # noqa: S101 - a tail has a hot slice, or this is not asked
+    ranges = cut.new_hot
+    if ranges:
+        end = "the cut's" if cut.until is not None else "the log's"
+        why = f"offsets from the watermark to {end} end are in Kafka only"
+        if cut.increment is not None:
+            why += "; those answered before are left out"
+    else:
+        why = "skipped: nothing lies above the watermark"
+        if cut.increment is not None:
+            why += " that was not answered before"
+        elif table.at is not None or cut.until is not None:
+            why = "skipped: the cut ends at the watermark or below"
+    return {
+        "why": why,
+        "topic": hot.topic,
+        "partitions": len(ranges),
+        "offsets": sum(map(len, ranges)),
+        "ranges": [_range(span, report.log_starts) for span in ranges],
+    }
+
+
+def _range(span: OffsetRange, log_starts: Mapping[int, int] | None) -> dict[str, object]:
+    return {
+        "partition": span.partition,
+        "log_start": None if log_starts is None else log_starts.get(span.partition),
+        "start": span.start,
+        "stop": span.stop,
+    }

@@ -1,0 +1,290 @@
+"""The watermark and its text form, versions 1 and 2 (docs/internals/watermark.md).
+
+The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority.
+Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2
+has skipped records and is written only where there are some: a reader that does not know them would show them
+(docs/decisions/0007-ways-out.md).
+Absent is never zero: a missing text is an error of the caller, not an empty watermark.
+
+One key for all that a record's decoding depends on: equal keys make equal rows of equal bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.errors import WatermarkUnreadable
+from planner.names import topic_address
+from planner.offsets import OffsetRange, OffsetVector
+
+
+def era_after(mark: Watermark, decoding: str) -> str:
+    """Name the era, a run of publishes with one decoding, that a publish on top of ``mark`` belongs to.
+
+    Two watermarks of one era cover rows of the same values, from the start of the era to the lower of both: rows that
+    one leaves to the tail, the other may have in cold. A watermark without its decoding belongs to no era.
+    """
+    if mark.decoding == decoding:
+        return mark.era
+    text = f"{decoding}:{mark.next.items}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+#: Key of the text in the snapshot summary.
+SUMMARY_KEY = "thermocline.watermark"
+
+#: Without skipped records, and with them.
+TEXT_VERSIONS = (1, 2)
+
+#: Texts longer than this are compressed: every metadata.json repeats every retained summary.
+COMPRESS_ABOVE_BYTES = 4096
+
+#: Hostile or damaged input must not inflate without bound; 10,000 partitions need about 0.4 MB.
+MAX_TEXT_BYTES = 64 * 1024 * 1024
+
+_COMPRESSED_PREFIX = "z:"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Counts of outcomes in a range. Every committed record has exactly one outcome."""
+
+    rows: int = 0
+    dead: int = 0
+    skipped: int = 0
+    tombstones: int = 0
+
+    def __add__(self, other: Outcomes) -> Outcomes:
+        return Outcomes(
+            self.rows + other.rows,
+            self.dead + other.dead,
+            self.skipped + other.skipped,
+            self.tombstones + other.tombstones,
+        )
+
+    @property
+    def records(self) -> int:
+        return self.rows + self.dead + self.skipped + self.tombstones
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Skip:
+    """A record a person gave up: neither a row of cold nor of the tail. ``reason`` is theirs."""
+
+    partition: int
+    offset: int
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.partition < 0 or self.offset < 0:
+            raise ValueError(f"not a record: partition {self.partition}, offset {self.offset}")
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """First offset not in cold, per partition of one topic of one cluster.
+
+    ``next`` is exclusive. ``epochs`` holds the leader epoch seen at each partition's end, where known.
+    ``gaps`` are ranges a person accepted as lost, ``accepted`` foreign snapshots a person accepted, ``skips``
+    records a person gave up, at or above the watermark when they did. All three stay for ever.
+    ``outcomes`` counts the commit that carries this text, not the table. ``decoding`` and ``era`` are those of the
+    newest publish (``planner.seam.watermark``), both empty where a program that did not know them wrote the text.
+    ``kafka`` is the binding's: a name in settings, which is no part of the text.
+    """
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    next: OffsetVector
+    shape: str
+    run: str
+    epochs: OffsetVector = field(default_factory=OffsetVector)
+    prev_snapshot_id: int | None = None
+    gaps: tuple[OffsetRange, ...] = ()
+    accepted: tuple[int, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    decoding: str = ""
+    era: str = ""
+    kafka: str = field(default="", compare=False)
+
+    def offset(self, partition: int) -> int:
+        """First offset of ``partition`` not in cold. A partition absent from the text was added later: 0."""
+        offset = self.next.get(partition)
+        return 0 if offset is None else offset
+
+    @property
+    def address(self) -> str:
+        """The topic for programs that may know several clusters (``planner.names``)."""
+        return topic_address(self.kafka, self.topic)
+
+    @property
+    def log(self) -> tuple[str, str, str]:
+        """What names the log that the offsets are of."""
+        return self.cluster_id, self.topic, self.topic_id
+
+    def same_position(self, other: Watermark) -> bool:
+        """Whether both name the same log and the same offsets: the comparison of the compare-and-set."""
+        return (self.log, self.next) == (other.log, other.next)
+
+    @property
+    def skipped(self) -> tuple[tuple[int, int], ...]:
+        """(partition, offset) of the skips, as in a binding."""
+        return tuple((skip.partition, skip.offset) for skip in self.skips)
+
+    def same_decisions(self, other: Watermark) -> bool:
+        """Whether both have the same decisions of people and the same decoding: a tierer carries them on."""
+        return (self.shape, self.gaps, self.accepted, self.skips) == (
+            other.shape,
+            other.gaps,
+            other.accepted,
+            other.skips,
+        )
+
+
+def format_watermark(watermark: Watermark) -> str:
+    """Write the text form: canonical JSON, compressed above 4 KB."""
+    document: dict[str, Any] = {
+        "v": 2 if watermark.skips else 1,
+        "cluster": watermark.cluster_id,
+        "topics": {
+            watermark.topic: {
+                "id": watermark.topic_id,
+                "next": _dense(watermark.next),
+                "epoch": _dense(watermark.epochs),
+            }
+        },
+        "prev": None if watermark.prev_snapshot_id is None else str(watermark.prev_snapshot_id),
+        "run": watermark.run,
+        "shape": watermark.shape,
+        "gaps": [[gap.partition, gap.start, gap.stop] for gap in watermark.gaps],
+        "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
+        "rows": watermark.outcomes.rows,
+        "dead": watermark.outcomes.dead,
+        "skipped": watermark.outcomes.skipped,
+        "tombstones": watermark.outcomes.tombstones,
+    }
+    if watermark.skips:
+        document["skips"] = [
+            [skip.partition, skip.offset, skip.reason] for skip in watermark.skips
+        ]
+    if watermark.decoding:
+        document["decoding"] = [watermark.decoding, watermark.era]
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    if len(text) <= COMPRESS_ABOVE_BYTES:
+        return text
+    return _COMPRESSED_PREFIX + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def parse_watermark(text: str) -> Watermark:
+    """Read the text form back.
+
+    Raises:
+        WatermarkUnreadable: malformed, or of a newer version. Not retryable: upgrade this program, or look
+            at who wrote the table.
+    """
+    document = _load(text)
+    version = document.get("v")
+    # ``True`` equals 1.
+    if version not in TEXT_VERSIONS or isinstance(version, bool):
+        raise WatermarkUnreadable(
+            f"the watermark text has version {version!r} and this program reads versions 1 and 2; run a newer "
+            f"Thermocline.",
+            version=version,
+        )
+    try:
+        return _watermark(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WatermarkUnreadable(
+            f"the watermark text is version {version} but malformed; the table was changed by something other than "
+            "Thermocline, compare its snapshot summaries."
+        ) from error
+
+
+def readable_watermark(text: str | None) -> Watermark | None:
+    """Read the text form, where there is one that can be read."""
+    try:
+        return None if text is None else parse_watermark(text)
+    except WatermarkUnreadable:
+        return None
+
+
+def _dense(vector: OffsetVector) -> list[int | None]:
+    offsets = vector.as_dict()
+    return [offsets.get(partition) for partition in range(max(offsets, default=-1) + 1)]
+
+
+def _sparse(entries: list[Any]) -> OffsetVector:
+    return OffsetVector(
+        tuple((index, _int(entry)) for index, entry in enumerate(entries) if entry is not None)
+    )
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("not an integer")
+    return value
+
+
+def _str(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value
+
+
+def _load(text: str) -> dict[str, Any]:
+    malformed = WatermarkUnreadable(
+        "the watermark text is not one this program can read; it is damaged or of a newer version."
+    )
+    try:
+        if text.startswith(_COMPRESSED_PREFIX):
+            inflate = zlib.decompressobj()
+            packed = base64.b64decode(text[len(_COMPRESSED_PREFIX) :], validate=True)
+            plain = inflate.decompress(packed, MAX_TEXT_BYTES)
+            if not inflate.eof:
+                raise malformed
+            text = plain.decode()
+        document = json.loads(text)
+    except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
+        raise malformed from error
+    if not isinstance(document, dict):
+        raise malformed
+    return document
+
+
+def _watermark(document: dict[str, Any]) -> Watermark:
+    ((topic, mark),) = document["topics"].items()
+    prev = document["prev"]
+    decoding, era = document.get("decoding", ("", ""))
+    return Watermark(
+        cluster_id=_str(document["cluster"]),
+        topic=topic,
+        topic_id=_str(mark["id"]),
+        next=_sparse(mark["next"]),
+        epochs=_sparse(mark["epoch"]),
+        shape=_str(document["shape"]),
+        run=_str(document["run"]),
+        prev_snapshot_id=None if prev is None else int(_str(prev)),
+        gaps=tuple(
+            OffsetRange(_int(p), _int(start), _int(stop)) for p, start, stop in document["gaps"]
+        ),
+        accepted=tuple(int(_str(snapshot_id)) for snapshot_id in document["accepted"]),
+        skips=tuple(
+            Skip(_int(partition), _int(offset), _str(reason))
+            for partition, offset, reason in (document["skips"] if document["v"] == 2 else ())
+        ),
+        outcomes=Outcomes(
+            rows=_int(document["rows"]),
+            dead=_int(document["dead"]),
+            skipped=_int(document["skipped"]),
+            tombstones=_int(document["tombstones"]),
+        ),
+        decoding=_str(decoding),
+        era=_str(era),
+    )

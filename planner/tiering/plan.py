@@ -1,0 +1,96 @@
+"""Tiering plans: which offsets one publish moves, cut into splits that executors read in parallel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.errors import ShapeMismatch
+from planner.names import shell_word
+from planner.offsets import OffsetRange, OffsetVector, cut_up, fair_share
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds, Pin, check_log
+from planner.seam.watermark import Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class TieringBudget:
+    """How much one publish may move. Offsets bound rows from above; bytes need ``bytes_per_offset``.
+
+    Where there are more than twice ``start_rows``, so many are moved: people soon see something of a long backfill.
+    """
+
+    max_rows: int = 20_000_000
+    max_bytes: int = 8 * 1024**3
+    split_rows: int = 1_000_000
+    start_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.max_rows, self.max_bytes, self.split_rows, self.start_rows or 1) < 1:
+            raise ValueError("budgets are at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class TieringPlan:
+    """One publish: the splits to read, and the watermark before and after.
+
+    ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: new partitions
+    still enter the watermark.
+    """
+
+    pin: Pin
+    binding: Binding
+    splits: tuple[OffsetRange, ...]
+    start: Watermark
+    next: OffsetVector
+    epochs: OffsetVector
+    bytes_per_offset: float = 1.0
+
+    @property
+    def offsets(self) -> int:
+        return sum(len(split) for split in self.splits)
+
+    @property
+    def advances(self) -> bool:
+        return self.next != self.start.next
+
+
+def plan_tiering(
+    pin: Pin, bounds: LogBounds, budget: TieringBudget, *, bytes_per_offset: float = 1.0
+) -> TieringPlan:
+    """Choose the next offsets to tier, the same share of every partition's lag.
+
+    A fair share keeps partitions level, so the tail of no single partition grows without bound while
+    another is drained.
+
+    Raises:
+        ShapeMismatch: the binding decodes differently than what was tiered so far. Not retryable: restore
+            the properties, or move the shape on purpose.
+        TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
+    """
+    if pin.binding is None or pin.watermark is None:
+        raise ValueError(f"{pin.table} is not bound to a topic")
+    if not pin.binding.gives_rows_of(pin.watermark.shape, pin.schema):
+        raise ShapeMismatch(
+            f"{pin.table}: rows below the watermark were decoded with shape {pin.watermark.shape}, the binding "
+            f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode, epoch units or floors "
+            f"changed); restore the table properties, or move the shape on purpose with `thermocline shape accept "
+            f"{shell_word(pin.table)}`.",
+            table=str(pin.table),
+            held=pin.watermark.shape,
+            asked=pin.binding.shape,
+        )
+    untiered = check_log(pin.table, pin.watermark, bounds)
+    allowed = max(1, min(budget.max_rows, int(budget.max_bytes / max(bytes_per_offset, 1e-9))))
+    if budget.start_rows is not None and sum(map(len, untiered)) > 2 * budget.start_rows:
+        allowed = min(allowed, budget.start_rows)
+    chosen = fair_share(untiered, allowed)
+    splits = tuple(split for item in chosen for split in cut_up(item, budget.split_rows))
+    return TieringPlan(
+        pin=pin,
+        binding=pin.binding,
+        splits=splits,
+        start=pin.watermark,
+        next=OffsetVector.of((item.partition, item.stop) for item in chosen),
+        epochs=bounds.epochs,
+        bytes_per_offset=bytes_per_offset,
+    )

@@ -1,0 +1,59 @@
+"""The offset compare-and-set: whether a staged plan may be published, and the watermark it then leaves.
+
+Run inside the commit, against the ancestry the catalog is about to build on, by every publisher: the Spark
+job's validator and the in-memory double call this and nothing else (docs/internals/watermark.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+from planner.errors import TieringConflict
+from planner.seam.binding import decoding_key
+from planner.seam.resolver import resolve
+from planner.seam.snapshots import History
+from planner.seam.watermark import Outcomes, Watermark, era_after
+from planner.tiering.plan import TieringPlan
+
+
+def check_publish(
+    plan: TieringPlan, history: History, head: int | None, *, accepted: Set[int] = frozenset()
+) -> None:
+    """Refuse unless ``head`` still stands on the watermark the plan started from.
+
+    A compaction or a DELETE in between passes, as it does for readers.
+
+    Raises:
+        TieringConflict: another tierer published, the table was rolled back, its shape was moved, or a person
+            decided something (a gap, a skip, a foreign snapshot). Plan again.
+        ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``resolve``. Publishing over a foreign
+            commit would launder it: later readers stop their walk at our snapshot.
+    """
+    table = str(plan.pin.table)
+    if head is not None:
+        current = resolve(history, head, table=table, accepted=accepted)
+        if current.same_position(plan.start) and current.same_decisions(plan.start):
+            return
+    raise TieringConflict(
+        f"{table}: the watermark moved since this tiering was planned, another tierer published first or the "
+        f"table was rolled back; nothing was changed, plan again.",
+        table=table,
+        run=plan.start.run,
+    )
+
+
+def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Watermark:
+    """Return the watermark that publishing ``plan`` on top of snapshot ``head`` writes."""
+    decoding = decoding_key(plan.pin.schema, plan.binding)
+    return replace(
+        plan.start,
+        next=plan.next,
+        epochs=plan.epochs,
+        shape=plan.binding.shape,
+        run=run,
+        prev_snapshot_id=head,
+        outcomes=outcomes,
+        decoding=decoding,
+        era=era_after(plan.start, decoding),
+    )

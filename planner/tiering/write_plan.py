@@ -1,0 +1,288 @@
+"""Which tables' files a task writes by itself, from the Arrow it decoded, and how. Pure.
+
+Arrow's own Parquet writer spares each row the way through the JVM, which was half of tiering's CPU. Iceberg's Spark writer
+knows more: it sorts, shuffles, and obeys properties that Arrow has no option for. Whatever is not known here to come out
+as it would write it is left to it.
+
+Overrides or refuses table properties that would make the tierer's files unreadable. Pure.
+
+Anybody who may alter the table sets its properties, and Iceberg's writer obeys them. Properties of the layout stay;
+those that make files unreadable are overridden, or refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from planner.column_statistics import STATISTICS, fields_without_statistics
+from planner.errors import UnsupportedFile
+from planner.names import LEADING_COLUMNS, TableName
+from planner.schema import TableSchema
+from planner.seam.binding import bad_property
+from planner.tiering.layout import Layout, PartitionTerm
+from planner.tiering.triggers import WRITER, TierOptions
+
+Transform = Literal["identity", "year", "month", "day", "hour"]
+
+Codec = Literal["zstd", "snappy", "gzip", "lz4_raw", "none"]
+
+_PARQUET = "write.parquet."
+
+_CODEC = _PARQUET + "compression-codec"
+
+_LEVEL = _PARQUET + "compression-level"
+
+_GROUP_BYTES = _PARQUET + "row-group-size-bytes"
+
+_PAGE_BYTES = _PARQUET + "page-size-bytes"
+
+_PAGE_ROWS = _PARQUET + "page-row-limit"
+
+_DICTIONARY_BYTES = _PARQUET + "dict-size-bytes"
+
+#: How often Iceberg's writer looks at the size of a row group: no matter here, where it is known.
+_CHECKS = (
+    _PARQUET + "row-group-check-min-record-count",
+    _PARQUET + "row-group-check-max-record-count",
+)
+
+_OBEYED = frozenset(
+    {_CODEC, _LEVEL, _GROUP_BYTES, _PAGE_BYTES, _PAGE_ROWS, _DICTIONARY_BYTES, *_CHECKS}
+)
+
+#: What a batch's values of partitions are numbered with, together, in 64 bits.
+MAX_PARTITION_FIELDS = 4
+
+#: Smaller pages and dictionaries are for Iceberg's writer to take or to refuse.
+_LEAST_BYTES = 4096
+
+_MIB = 1024 * 1024
+
+#: Levels that Java's codec and Arrow's both take, and what Java's is without one.
+_LEVELS: dict[Codec, tuple[range, int]] = {"zstd": (range(1, 23), 3), "gzip": (range(1, 10), 6)}
+
+LOCATION_PROVIDER = "write.location-provider.impl"
+
+_HASHED = "write.object-storage.enabled"
+
+#: Identity of other types would need Iceberg's way to write a value into a path, and equality of floats.
+_IDENTITY = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_string, pa.types.is_date32)
+
+_MICROSECONDS = (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """A field of a partition spec that a task works out.
+
+    ``index`` is that of its column among the table's. ``is_date``: its values are days, which Iceberg writes as dates.
+    """
+
+    name: str
+    index: int
+    transform: Transform
+    is_date: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetOptions:
+    """How files are written. ``level`` None: the codec has none. Sizes are in bytes.
+
+    ``without_statistics``: ids of columns that get none.
+    """
+
+    codec: Codec
+    level: int | None
+    group_bytes: int
+    page_bytes: int
+    page_rows: int
+    dictionary_bytes: int
+    target_file_bytes: int
+    partitions: tuple[PartitionColumn, ...]
+    without_statistics: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkWriter:
+    """The table is left to Iceberg's Spark writer, because of ``reason``."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WritingFacts:
+    """What is known of a table and of one publish. ``options`` are its own for tiering.
+
+    ``obstacle``: why tasks cannot write where its files go, if they cannot.
+
+    ``codec`` is what is left of the table's own (``planner.tiering.write_plan.write_options``).
+    """
+
+    options: TierOptions
+    properties: Mapping[str, str]
+    schema: TableSchema
+    partitions: Sequence[PartitionTerm]
+    is_sorted: bool
+    layout: Layout
+    obstacle: str | None
+    codec: str
+
+
+def choose_writer(facts: WritingFacts) -> ParquetOptions | SparkWriter:
+    """Decide who writes. Numbers among the properties have been checked (``planner.tiering.write_plan``)."""
+    reason = _not_ours(facts)
+    if reason is not None:
+        return SparkWriter(reason)
+    partitions: list[PartitionColumn] = []
+    for term in facts.partitions:
+        column = _partition_column(facts.schema, term)
+        if column is None:
+            return SparkWriter(f"partitions by {term.transform} of {term.name}")
+        partitions.append(column)
+    return _options(facts, tuple(partitions))
+
+
+def _not_ours(facts: WritingFacts) -> str | None:
+    properties = facts.properties
+    if facts.options.writer == "spark":
+        return f"property {WRITER}"
+    if facts.is_sorted:
+        return "a sort order"
+    if facts.layout.distribution != "none":
+        return "rows are shuffled by partition"
+    if facts.partitions and not facts.layout.fanout:
+        return "partitions nobody has counted"
+    if len(facts.partitions) > MAX_PARTITION_FIELDS:
+        return f"more than {MAX_PARTITION_FIELDS} partition fields"
+    if facts.obstacle is not None:
+        return facts.obstacle
+    if LOCATION_PROVIDER in properties or properties.get(_HASHED, "false").lower() != "false":
+        return "paths of a location provider"
+    for key, text in properties.items():
+        is_obeyed = key in _OBEYED or key.startswith(STATISTICS)
+        if key.startswith(_PARQUET) and not is_obeyed:
+            return f"property {key}"
+        if key in (_PAGE_BYTES, _DICTIONARY_BYTES) and int(text) < _LEAST_BYTES:
+            return f"property {key}"
+    level = properties.get(_LEVEL)
+    if level is not None and facts.codec in _LEVELS and int(level) not in _levels(facts.codec):
+        return f"property {_LEVEL}"
+    return None
+
+
+def _levels(codec: str) -> range:
+    return next(levels for name, (levels, _) in _LEVELS.items() if name == codec)
+
+
+def _partition_column(schema: TableSchema, term: PartitionTerm) -> PartitionColumn | None:
+    ids = [column.field_id for column in schema.columns]
+    if term.source_id not in ids:
+        return None  # a field of a struct
+    index = ids.index(term.source_id)
+    kind = schema.columns[index].type
+    match term.transform:
+        case "identity":
+            fits = any(accepts(kind) for accepts in _IDENTITY)
+        case "year" | "month" | "day":
+            fits = kind in _MICROSECONDS or pa.types.is_date32(kind)
+        case "hour":
+            fits = kind in _MICROSECONDS
+        case _:
+            return None
+    if not fits:
+        return None
+    is_date = term.transform == "day" or (
+        term.transform == "identity" and pa.types.is_date32(kind)
+    )
+    return PartitionColumn(term.name, index, term.transform, is_date)
+
+
+def _options(facts: WritingFacts, partitions: tuple[PartitionColumn, ...]) -> ParquetOptions:
+    properties = facts.properties
+    codec: Codec
+    match facts.codec:
+        case "zstd" | "snappy" | "gzip" | "lz4_raw":
+            codec = facts.codec
+        case _:
+            codec = "none"
+    level: int | None = None
+    if codec in _LEVELS:
+        level = int(properties.get(_LEVEL, _LEVELS[codec][1]))
+    # Iceberg's defaults, "Write properties".
+    return ParquetOptions(
+        codec=codec,
+        level=level,
+        group_bytes=int(properties.get(_GROUP_BYTES, 128 * _MIB)),
+        page_bytes=int(properties.get(_PAGE_BYTES, _MIB)),
+        page_rows=int(properties.get(_PAGE_ROWS, 20_000)),
+        dictionary_bytes=int(properties.get(_DICTIONARY_BYTES, 2 * _MIB)),
+        target_file_bytes=facts.options.target_file_bytes,
+        partitions=partitions,
+        without_statistics=fields_without_statistics(facts.schema.arrow, properties),
+    )
+
+
+#: Parquet codecs that Spark writes and DuckDB reads. Not ``lz4``: that is Hadoop's own framing of it.
+_CODECS = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"})
+
+_DEFAULT_CODEC = "zstd"
+
+_ENCRYPTION_KEY = "encryption.key-id"
+
+_METRICS = "write.metadata.metrics."
+
+#: Properties that Iceberg's writer and commits read as numbers, and those that must be above 0.
+_NUMBER = re.compile(
+    r"write\.parquet\..*-(?:bytes|limit|count|level)|commit\..*-(?:retries|ms|bytes|merge)"
+    r"|write\.metadata\.previous-versions-max"
+)
+
+_SIZE = re.compile(r"write\.parquet\..*-(?:bytes|limit|count)")
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of Iceberg's Spark writer that a table's properties must not decide.
+
+    Raises:
+        UnsupportedFile: the table asks for encrypted files.
+        BadBinding: a property that the writer reads as a number is not one.
+    """
+    if properties.get(_ENCRYPTION_KEY):
+        raise UnsupportedFile(
+            f"{table}: property {_ENCRYPTION_KEY} asks for encrypted files, which Thermocline neither writes nor reads; "
+            f"unset it, and the table is tiered again.",
+            table=str(table),
+            property=_ENCRYPTION_KEY,
+        )
+    for key, text in properties.items():
+        if _NUMBER.fullmatch(key) and not _is_number(key, text):
+            above = " above 0" if _SIZE.fullmatch(key) else ""
+            what = f"property {key} is {text!r}; it must be a whole number{above}."
+            raise bad_property(table, key, what)
+    codec = properties.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower()
+    return {
+        "write-format": "parquet",
+        "compression-codec": codec if codec in _CODECS else _DEFAULT_CODEC,
+    }
+
+
+def leading_metrics() -> dict[str, str]:
+    """Return the properties that make Iceberg write whole bounds of the leading columns, and of no other.
+
+    The resolver, pruning and ``verify`` use these bounds; without them, each has to read the columns.
+    """
+    columns = {f"{_METRICS}column.{name}": "full" for name in LEADING_COLUMNS}
+    return {f"{_METRICS}default": "none", **columns}
+
+
+def _is_number(key: str, text: str) -> bool:
+    return _WHOLE.fullmatch(text) is not None and (
+        int(text) > 0 or _SIZE.fullmatch(key) is None
+    )
