@@ -15,7 +15,7 @@ from benchmarks.baseline import BareConsumer
 from benchmarks.options import partitions, seed
 from benchmarks.report import Report, recorded, summary
 from benchmarks.world import TABLE, TOPIC, World, running_world
-from connectors.json import decoder_for
+from connectors.decoding.registry import decoder_for
 from connectors.kafka.log import KafkaLog
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource

@@ -20,10 +20,10 @@ from benchmarks.report import Report, quantile, recorded
 from benchmarks.shapes import FLOWS
 from benchmarks.world import TABLE, TOPIC, sqlite_catalogs
 from connectors.cuts import cut_tables
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.create import create_table
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
-from connectors.json import decoder_for
 from planner.seam.binding import Binding
 from planner.seam.cut import plan_cut
 from planner.statement.ast import Node

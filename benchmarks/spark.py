@@ -22,14 +22,14 @@ from benchmarks.sizes import queries
 from benchmarks.spark_stream import backlog, freshness
 from benchmarks.tierer import running_tierer
 from benchmarks.world import TABLE, World, running_world
-from connectors.spark.lake import Lake
-from connectors.spark.lake_cut import LakeCut
-from connectors.spark.lake_settings import LakeSettings
+from connectors.spark.lake.cut import LakeCut
+from connectors.spark.lake.lake import Lake
+from connectors.spark.lake.source import register_source
 from connectors.spark.metadata import identifier
-from connectors.spark.served import ServerAddress
-from connectors.spark.served_tail import ServedTails
-from connectors.spark.server_lake import ServerLake
-from connectors.spark.source import register_source
+from connectors.spark.options import LakeSettings
+from connectors.spark.remote.lake import ServerLake
+from connectors.spark.remote.load import ServedTails
+from connectors.spark.remote.plan import ServerAddress
 from planner.names import TableName
 
 #: Of the cut of many tables.

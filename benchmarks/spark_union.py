@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.baseline import current_cut, hot_ranges
 from benchmarks.world import TABLE, TOPIC, World
-from connectors.json import decoder_for
+from connectors.decoding.registry import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.spark.columns import to_spark
 from planner.offsets import OffsetRange

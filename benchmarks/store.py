@@ -29,7 +29,8 @@ from pyiceberg.table import Table
 
 from benchmarks.report import Report, recorded
 from benchmarks.world import serving
-from connectors import duckdb_extensions, object_store
+from connectors import duckdb_extensions
+from connectors.store import object_store
 from tests.fixtures.object_store import running_store
 from tests.harness.store_gateway import StoreGateway
 

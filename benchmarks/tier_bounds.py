@@ -15,8 +15,8 @@ import psutil
 
 from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
-from connectors.tiering import events
-from connectors.tiering.service import ServiceLimits, TieringService
+from connectors.jobs import events
+from connectors.jobs.service import ServiceLimits, TieringService
 from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.ports import Decoder

@@ -17,13 +17,13 @@ from benchmarks.report import Report
 from benchmarks.usage import cpu_s, java_child
 from benchmarks.world import TABLE, World
 from connectors import jars
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.store import IcebergStore
-from connectors.json import decoder_for
+from connectors.jobs.round import tier_once
 from connectors.kafka.log import KafkaLog
 from connectors.spark.catalogs import jar_sets
+from connectors.spark.publish.target import SparkTieringTarget
 from connectors.spark.session import SparkSettings, start_session
-from connectors.spark.target import SparkTieringTarget
-from connectors.tiering.round import tier_once
 from planner.names import TableName
 from planner.tiering.plan import TieringBudget
 

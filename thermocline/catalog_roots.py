@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.catalog_roots import CatalogRoots
+from connectors.store.catalog_roots import CatalogRoots
 from thermocline.config.settings import Settings
 from thermocline.serve.live_location import unchecked_locations
 

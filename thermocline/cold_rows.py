@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from connectors.iceberg.audit import Auditor, TableAudit
 from connectors.iceberg.store import IcebergStore
-from connectors.verification.cold import ColdCount
+from connectors.verification.comparing import ColdCount
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, SqlRelation
@@ -60,7 +60,7 @@ def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Eng
 
 
 class EngineColdRows:
-    """``connectors.verification.cold.ColdRows`` over DuckDB, row deletes of every kind applied."""
+    """``connectors.verification.comparing.ColdRows`` over DuckDB, row deletes of every kind applied."""
 
     def __init__(self, engine: Engine, store: ColdStore, audit: TableAudit) -> None:
         facts = audit.facts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import certifi
 
-from connectors import object_store
+from connectors.store import object_store
 from planner.errors import BadConfig
 from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings

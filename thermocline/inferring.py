@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from connectors.json.infer import Inferred, infer_columns
-from connectors.json.samples import Samples, change_events, placeholders, read_samples
-from connectors.json.wishes import Refusal, Wishes, column_option
-from connectors.kafka.retention import RetentionReader
+from connectors.decoding.json.infer import Inferred, infer_columns
+from connectors.decoding.json.samples import Samples, change_events, placeholders, read_samples
+from connectors.decoding.json.wishes import Refusal, Wishes, column_option
+from connectors.kafka.admin import RetentionReader
 from planner.errors import BadBinding, BadConfig
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, KAFKA_VALUE
 from planner.offsets import OffsetRange

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from connectors.spark.errors import unpack
-from connectors.spark.lake import Lake
-from connectors.spark.lake_cut import LakeCut
-from connectors.spark.lake_settings import LakeSettings
-from connectors.spark.served import ServerAddress
-from connectors.spark.served_tail import ServedTails
-from connectors.spark.server_lake import ServerCut, ServerLake
-from connectors.spark.source import register_served, register_source
-from connectors.spark.tail import TAIL_LOCAL_BYTES
+from connectors.spark.lake.cut import LakeCut
+from connectors.spark.lake.lake import Lake
+from connectors.spark.lake.source import register_served, register_source
+from connectors.spark.lake.tail import TAIL_LOCAL_BYTES
+from connectors.spark.options import LakeSettings
+from connectors.spark.remote.lake import ServerCut, ServerLake
+from connectors.spark.remote.load import ServedTails
+from connectors.spark.remote.plan import ServerAddress
 from planner.errors import BadConfig, FederationError
 from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
@@ -85,7 +85,7 @@ def connect(
     """Attach to a Spark session: with settings directly, or through a ``server``, where its user's grants hold.
 
     ``config`` is a file of settings, by default found as the commands find it; ``tail_local_bytes`` and ``tail_location``
-    as ``connectors.spark.lake.Lake``. Whoever can read that file reads everything: permissions of the server do not hold
+    as ``connectors.spark.lake.lake.Lake``. Whoever can read that file reads everything: permissions of the server do not hold
     then. ``server`` is grpc://HOST:PORT or grpc+tls://HOST:PORT; ``tls_root_certificates`` a file. With both, small tails
     come from the server, all else directly, and tables with rows or columns that grants hide from its user are refused.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
-from connectors.kafka.retention import RetentionReader
+from connectors.kafka.admin import RetentionReader
 from connectors.kafka.samples import Sample, sample
 from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName, by_cluster

@@ -10,13 +10,13 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
-from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
-from connectors.iceberg.evidence import TableEvidence
+from connectors.iceberg.history_facts import TableEvidence
 from connectors.iceberg.offset_statistics import whole_number
 from connectors.iceberg.store import own_schema_id, read_facts
 from connectors.iceberg.types import table_schema
+from connectors.store.catalog_roots import CatalogRoots
 from connectors.table_facts import TableFacts, decide_pin
 from planner.errors import Inconsistent, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName

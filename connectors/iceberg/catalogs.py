@@ -15,14 +15,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy.exc import ArgumentError
 
-from connectors.catalog_properties import catalog_type
-from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.errors import catalog_errors
-from connectors.iceberg.file_io import with_file_io
-from connectors.iceberg.own_files import OwnFiles, own_io
-from connectors.iceberg.scan.reach import Reach
-from connectors.iceberg.vended import VendedTable, keys_by_prefix
-from connectors.object_store import UNSUMMED
+from connectors.iceberg.file_io import OwnFiles, own_io, with_file_io
+from connectors.iceberg.rest import VendedTable, keys_by_prefix
+from connectors.iceberg.scan.allowed_locations import Reach
+from connectors.store.catalog_roots import CatalogRoots, catalog_type
+from connectors.store.object_store import UNSUMMED
 from planner.errors import BadConfig, UnknownTable
 from planner.names import TableName
 from planner.seam.binding import LIVE

@@ -14,7 +14,7 @@ import pydantic
 from pyiceberg import exceptions as iceberg
 from sqlalchemy.exc import DBAPIError
 
-from connectors.object_store_errors import cause
+from connectors.store.errors import cause
 from planner.errors import (
     CatalogUnavailable,
     ColdStoreUnavailable,

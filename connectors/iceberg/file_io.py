@@ -1,6 +1,8 @@
 """pyiceberg's reading and writing of files, with certificates of one's own authorities for an object store.
 
 pyiceberg 0.12 does not hand Arrow the file of certificates that Arrow takes (``tls_ca_file_path``).
+
+The files of one table, opened below its reach alone.
 """
 
 from __future__ import annotations
@@ -9,13 +11,15 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from pyarrow.fs import FileSystem
-from pyiceberg.io import PY_IO_IMPL, FileIO
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
 
-from connectors.iceberg.own_files import OwnFiles
-from connectors.object_store import CA_BUNDLE, DEFAULT_REGION
+from connectors.iceberg.scan.allowed_locations import Reach
+from connectors.store.object_store import CA_BUNDLE, DEFAULT_REGION
 
 _SCHEME = "s3"
+
 _OURS = f"{__name__}.TrustingFileIO"
 
 
@@ -45,3 +49,35 @@ def arrow_store(io: FileIO, location: str) -> FileSystem | None:
         return None
     files: FileSystem = io.fs_by_scheme(_SCHEME, urlsplit(location).netloc)
     return files
+
+
+class OwnFiles(FileIO):
+    """What a catalog opens files by, ``io``, for one of its tables."""
+
+    def __init__(self, io: FileIO, reach: Reach) -> None:
+        super().__init__(dict(io.properties))
+        self.io = io
+        self.reach = reach
+
+    @property
+    def catalog(self) -> str:
+        """What is remembered of a path is remembered by catalog: a path names a file in each one's store."""
+        return self.reach.table.catalog
+
+    def new_input(self, location: str) -> InputFile:
+        """Raises ForeignFile: as ``Reach.check``."""
+        self.reach.check(location)
+        return self.io.new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        return self.io.new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        self.io.delete(location)
+
+
+def own_io(table: Table) -> OwnFiles:
+    """Return what opens the files of a table that ``connectors.iceberg.catalogs`` loaded."""
+    if not isinstance(table.io, OwnFiles):
+        raise TypeError(f"not loaded by our catalogs: {table.name()}")
+    return table.io

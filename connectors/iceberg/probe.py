@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from connectors.iceberg.file_io import with_file_io
-from connectors.object_store_errors import cause, is_denied
+from connectors.store.errors import cause, is_denied
 from planner.errors import ColdStoreUnavailable
 
 PROBE_PREFIX = ".thermocline-probe-"

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, TableProperties
 
-from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import add_watermark
-from connectors.iceberg.evidence import TableEvidence
+from connectors.iceberg.history_facts import TableEvidence
 from connectors.iceberg.store import read_facts
 from connectors.repairs import Decide
+from connectors.store.catalog_roots import CatalogRoots
 from planner.errors import BadConfig, CatalogUnavailable, ColdStoreUnavailable
 from planner.names import TableName
 from planner.seam.watermark import SUMMARY_KEY, Watermark, parse_watermark

@@ -6,6 +6,8 @@ table's own properties say: a table's owner may not name a store (``connectors.i
 pyiceberg 0.12 waits for an answer without end: a catalog whose machine is gone would keep the thread that waits, and
 all others that want the catalog. The limits are named as Iceberg's Java client names them, which has none by default
 either (``connectors.spark.catalogs``).
+
+Tables of a catalog that hands out keys by place: several stores, or folders, of one table.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from requests import Response, Session
 
-from connectors.catalog_properties import (
+from connectors.store.catalog_roots import (
     REST_CONNECT_TIMEOUT,
     REST_SOCKET_TIMEOUT,
     REST_TIMEOUTS_MS,
 )
-from connectors.iceberg.vended import VendedTable
 from planner.errors import BadConfig
 
 #: Iceberg's name for a catalog that hands out no keys, and signs each request to the store itself.
 _SIGNING = "s3.remote-signing-enabled"
+
 _KEY = "s3.access-key-id"
 
 
@@ -151,3 +153,17 @@ def _seconds(key: str, milliseconds: str) -> float:
             f"{key} is {milliseconds!r}; it must be milliseconds, above 0.", key=key
         )
     return int(milliseconds) / 1000
+
+
+#: Properties, each with what the places begin with that they are good for.
+KeysByPrefix = tuple[tuple[str, Mapping[str, str]], ...]
+
+
+class VendedTable(Table):
+    """A table and all keys that came with it."""
+
+    by_prefix: KeysByPrefix = ()
+
+
+def keys_by_prefix(table: Table) -> KeysByPrefix:
+    return table.by_prefix if isinstance(table, VendedTable) else ()

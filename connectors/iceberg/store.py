@@ -19,26 +19,25 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
-from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import catalog_errors, decoding, file_errors
-from connectors.iceberg.evidence import TableEvidence, snapshots_of
-from connectors.iceberg.file_io import arrow_store, with_file_io
-from connectors.iceberg.own_files import OwnFiles, own_io
-from connectors.iceberg.scan.facts import version_of
+from connectors.iceberg.file_io import OwnFiles, arrow_store, own_io, with_file_io
+from connectors.iceberg.history_facts import TableEvidence, snapshots_of
+from connectors.iceberg.rest import KeysByPrefix, keys_by_prefix
 from connectors.iceberg.scan.footers import Written
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan, FileList
-from connectors.iceberg.scan.renaming import renamed_sql
+from connectors.iceberg.scan.projection import renamed_sql
+from connectors.iceberg.scan.snapshot_facts import version_of
 from connectors.iceberg.types import table_schema
-from connectors.iceberg.vended import KeysByPrefix, keys_by_prefix
-from connectors.object_store import (
+from connectors.store.catalog_roots import CatalogRoots
+from connectors.store.locations import local_path, plain
+from connectors.store.object_store import (
     are_one_store,
     places_of,
     vended_properties,
     vended_secret,
 )
-from connectors.places import local_path, plain
 from connectors.table_facts import TableFacts, decide_pin
 from planner.column_statistics import UuidStatistics, uuid_statistics
 from planner.errors import CutExpired, ForeignFile, SnapshotExpired, StalePlan

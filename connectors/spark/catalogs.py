@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
-from connectors.catalog_properties import REST_TIMEOUTS_MS, catalog_type
-from connectors.object_store import CA_BUNDLE, DEFAULT_REGION, is_object_store
+from connectors.store.catalog_roots import REST_TIMEOUTS_MS, catalog_type
+from connectors.store.object_store import CA_BUNDLE, DEFAULT_REGION, is_object_store
 from planner.errors import BadConfig
 
 _CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from connectors.object_store_errors import cause
+from connectors.store.errors import cause
 from planner import errors
 from planner.errors import (
     BadBinding,

@@ -1,9 +1,14 @@
-"""Options of the registered source and arguments of cuts: which there are, and what they choose."""
+"""Options of the registered source and arguments of cuts: which there are, and what they choose.
+
+The settings of a lake as plain values, which tasks on executors can be sent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from connectors.store.catalog_roots import CatalogRoots
 from planner.errors import BadParameter
 from planner.names import TableName, did_you_mean
 from planner.schema import TableSchema
@@ -62,3 +67,13 @@ def chosen_columns(table: TableName, schema: TableSchema, text: str | None) -> T
     if not names:
         raise BadParameter(f"{table}: option columns names none.", table=str(table))
     return TableSchema(schema.schema_id, tuple(by_name[name] for name in dict.fromkeys(names)))
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """``catalogs``: pyiceberg's properties by name; ``clusters``: librdkafka's; ``secrets``: DuckDB's, for stores."""
+
+    catalogs: Mapping[str, Mapping[str, str]]
+    clusters: Mapping[str, Mapping[str, str]]
+    roots: CatalogRoots | None = None
+    secrets: tuple[str, ...] = ()

@@ -3,22 +3,32 @@
 ``planner`` and ``connectors`` go as an archive of sources, always: both sides of the seam must decode with the same
 code. Their dependencies (pyarrow, confluent-kafka, msgspec) have native parts, which Python
 does not load from an archive: executors have them installed, or the job brings a packed environment.
+
+Readers on their way to executors, which may have another version of ours: compared before anything is unpacked.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from connectors.spark.errors import pack
+from planner.errors import BadConfig
+
 _ARCHIVE = "thermocline-executors.zip"
+
 PACKAGES = ("planner", "connectors")
+
 #: Where Spark unpacks the environment beside each executor, and its interpreter.
 UNPACKED = "environment"
+
 PACKED_PYTHON = f"./{UNPACKED}/bin/python"
 
 
@@ -60,3 +70,39 @@ def write_archive(file: Path) -> None:
                 name = f"{package}/{source.relative_to(root).as_posix()}"
                 # A fixed time: the archive's own default is the file's.
                 archive.writestr(zipfile.ZipInfo(name), source.read_bytes())
+
+
+#: Of the whole distribution. Executors may have our sources without what pip says of them.
+VERSION = "0.1.0"
+
+
+class PlannedSource:
+    """What executors get of a source whose reader travels beside it: PySpark names it in its own errors."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+
+def sent(reader: Any) -> tuple[Any, tuple[str, bytes]]:
+    """Return what ``__reduce__`` returns for a reader that arrives as ``reader``."""
+    return arrived, (VERSION, pickle.dumps(reader))
+
+
+def arrived(version: str, reader: bytes) -> Any:
+    """Unpack a reader, in the process that reads.
+
+    Raises:
+        RuntimeError: it was sent by another version; with a BadConfig in its text.
+    """
+    if version != VERSION:
+        raise pack(
+            BadConfig(
+                f"executors have version {VERSION} of Thermocline and the driver has {version}; install one version on both.",
+                executor=VERSION,
+                driver=version,
+            )
+        )
+    return pickle.loads(reader)  # noqa: S301 - Spark's own, unpickled by it too

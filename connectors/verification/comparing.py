@@ -1,31 +1,75 @@
-"""Compares windows that were tiered alike: the records of the log, decoded, with the rows of cold."""
+"""Compares windows that were tiered alike: the records of the log, decoded, with the rows of cold.
+
+The interface to the cold side of a verification.
+
+Gathers findings of windows, within a bound: a table that is wrong in every row must not fill memory.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.iceberg.audit import TableAudit
 from connectors.table_facts import with_units
-from connectors.verification.cold import ColdRows
-from connectors.verification.tally import FaultTally
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE
 from planner.offsets import OffsetRange
 from planner.ports import Decoder
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.cut import Pin
+from planner.seam.snapshots import Snapshot
 from planner.seam.watermark import Outcomes
 from planner.verification.chain import foreign_changes
 from planner.verification.coverage import TieredSegment
-from planner.verification.findings import Fault, Kind, place
+from planner.verification.findings import Fault, ForeignChange, Kind, place
 from planner.verification.rows import Keyed, compare_rows, without
 from planner.verification.window import Window
 
+
+@dataclass(frozen=True, slots=True)
+class ColdCount:
+    """The rows of one Kafka partition. ``first`` and ``last`` are inclusive; None without an offset.
+
+    ``partition`` is None for rows without one.
+    """
+
+    partition: int | None
+    rows: int
+    without_offset: int
+    first: int | None
+    last: int | None
+
+
+class ColdRows(Protocol):
+    """The rows of one pinned snapshot, and of retained ones before it."""
+
+    def counts(self) -> tuple[ColdCount, ...]:
+        """Count all rows by Kafka partition."""
+
+    def read(
+        self,
+        ranges: Sequence[OffsetRange],
+        columns: Sequence[str],
+        *,
+        snapshot_id: int | None = None,
+    ) -> pa.Table:
+        """Read the rows of ``ranges``, in any order, columns in the types of the pinned schema.
+
+        ``snapshot_id`` names an older snapshot; a column that it lacks is left out.
+
+        Raises:
+            SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
+        """
+
+
 _KEY_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET)
+
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
 
@@ -244,3 +288,67 @@ def _comparable(
 def _fits(tiered: pa.DataType, now: pa.DataType) -> bool:
     """Whether a value reads the same: nested types that evolved inside are left out."""
     return tiered.equals(now) or not pa.types.is_nested(now)
+
+
+#: Findings with their places; more are only counted.
+MAX_FINDINGS = 1_000
+
+
+@dataclass
+class _Change:
+    snapshot: Snapshot
+    changed: int = 0
+    deleted: int = 0
+    example: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class FaultTally:
+    findings: list[Fault] = field(default_factory=list)
+    more: Counter[Kind] = field(default_factory=Counter)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    _changes: dict[int, _Change] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.findings) >= MAX_FINDINGS
+
+    def add(self, finding: Fault) -> None:
+        """Keep the finding, or only count it when there are many."""
+        if self.is_full:
+            self.more[finding.kind] += finding.rows
+        else:
+            self.findings.append(finding)
+
+    def add_change(self, snapshot: Snapshot, place: OffsetRange, *, deleted: bool) -> None:
+        change = self._changes.setdefault(snapshot.snapshot_id, _Change(snapshot))
+        if not change.changed and not change.deleted:
+            change.example = (place.partition, place.start)
+        if deleted:
+            change.deleted += len(place)
+        else:
+            change.changed += len(place)
+
+    def merge(self, other: FaultTally) -> None:
+        for finding in other.findings:
+            self.add(finding)
+        self.more += other.more
+        self.outcomes += other.outcomes
+        for key, change in other._changes.items():
+            mine = self._changes.setdefault(key, change)
+            if mine is not change:
+                mine.changed += change.changed
+                mine.deleted += change.deleted
+
+    @property
+    def changes(self) -> tuple[ForeignChange, ...]:
+        return tuple(
+            ForeignChange(
+                change.snapshot.snapshot_id,
+                change.snapshot.operation,
+                change.changed,
+                change.deleted,
+                change.example,
+            )
+            for change in self._changes.values()
+        )

@@ -2,26 +2,25 @@
 
 Memory is bounded by a window, whatever the size of the table. ``planner.verification`` decides what is
 right and wrong; this reads, in order, and gathers.
+
+Cuts a fetch into windows: bounded in rows and bytes, whatever the size of the records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from connectors.iceberg.audit import TableAudit
-from connectors.verification.cold import ColdCount, ColdRows
-from connectors.verification.comparing import Comparer
-from connectors.verification.tally import FaultTally
-from connectors.verification.windows import windows
+from connectors.verification.comparing import ColdCount, ColdRows, Comparer, FaultTally
 from planner.errors import BadBinding, Inconsistent, OffsetsExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import Decoder, Log, TopicSource
-from planner.schema import TableSchema
+from planner.schema import RAW_SCHEMA, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, Pin, check_topic
 from planner.seam.watermark import Watermark
@@ -328,3 +327,47 @@ def _without_expired(
             gone = OffsetRange(item.partition, item.start, stop)
             notes.append(f"{place(gone)}: retention removed them while they were verified")
     return replace(plan, unchecked=(*plan.unchecked, *notes))
+
+
+def windows(
+    batches: Iterable[pa.RecordBatch],
+    ranges: Sequence[OffsetRange],
+    *,
+    max_rows: int,
+    max_bytes: int,
+) -> Iterator[tuple[Window, pa.Table]]:
+    """Yield windows with all their records; together they are exactly ``ranges``.
+
+    A window ends behind the last record read of each partition, the last one at the stops.
+    """
+    reached = {item.partition: item.start for item in ranges}
+    stops = {item.partition: item.stop for item in ranges}
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= max_rows or size >= max_bytes:
+            records = pa.Table.from_batches(pending, RAW_SCHEMA)
+            yield _window(reached, _behind_last(records)), records
+            pending, rows, size = [], 0, 0
+    last = _window(reached, stops)
+    if last.ranges:
+        yield last, pa.Table.from_batches(pending, RAW_SCHEMA)
+
+
+def _behind_last(records: pa.Table) -> dict[int, int]:
+    last = records.group_by(KAFKA_PARTITION).aggregate([(KAFKA_OFFSET, "max")])
+    return {row[KAFKA_PARTITION]: row[f"{KAFKA_OFFSET}_max"] + 1 for row in last.to_pylist()}
+
+
+def _window(reached: dict[int, int], stops: dict[int, int]) -> Window:
+    """Make the window up to ``stops`` and remember its end."""
+    ranges = tuple(
+        OffsetRange(partition, reached[partition], stop)
+        for partition, stop in sorted(stops.items())
+        if reached[partition] < stop
+    )
+    reached.update(stops)
+    return Window(ranges)

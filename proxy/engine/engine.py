@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from connectors import duckdb_extensions as extensions
-from connectors.object_store import is_object_store
+from connectors.store.object_store import is_object_store
 from planner.errors import (
     BadConfig,
     BadStatement,
@@ -64,7 +64,7 @@ class Engine:
     """Runs statements over relations. Thread-safe. The caller closes it.
 
     ``storage_roots`` are the directories or prefixes (``s3://bucket/warehouse``) below which files may be
-    read, with ``secrets`` (``connectors.object_store``) and, where it is not the machine's, with ``ca_file`` of the
+    read, with ``secrets`` (``connectors.store.object_store``) and, where it is not the machine's, with ``ca_file`` of the
     authorities that all stores' certificates are of. ``spill_dir`` must exist and be ours alone: statements spill to it.
     """
 
@@ -139,7 +139,7 @@ class Engine:
         self._connection.close()
 
     def take_secret(self, secret: str) -> None:
-        """Take a CREATE SECRET (``connectors.object_store``) while statements run; it counts from the next file on.
+        """Take a CREATE SECRET (``connectors.store.object_store``) while statements run; it counts from the next file on.
 
         Raises:
             BadConfig: it is none.

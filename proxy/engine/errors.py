@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from connectors.object_store_errors import cause
+from connectors.store.errors import cause
 from planner.errors import (
     BadConfig,
     BadStatement,

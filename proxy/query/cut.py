@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from connectors.cuts import BoundsCache, current_cuts, cut_tables
+from connectors.cuts import BoundsCache, PastCuts, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
-from connectors.past_cuts import PastCuts
 from planner.errors import BadParameter, SnapshotExpired
 from planner.names import TableName
 from planner.offsets import OffsetVector

@@ -11,8 +11,8 @@ from typing import Self
 
 import pyarrow as pa
 
+from connectors.cuts import PastCuts
 from connectors.iceberg.pin_cache import PinCache
-from connectors.past_cuts import PastCuts
 from planner.errors import (
     BadParameter,
     FederationError,

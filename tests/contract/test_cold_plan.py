@@ -18,13 +18,13 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.errors import DamagedFile
-from connectors.iceberg.own_files import OwnFiles
+from connectors.iceberg.file_io import OwnFiles
+from connectors.iceberg.scan.allowed_locations import Reach
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import FileList
-from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.store import IcebergStore, read_sql
+from connectors.store.catalog_roots import CatalogRoots
 from planner.errors import (
     BadStatement,
     ColdStoreUnavailable,

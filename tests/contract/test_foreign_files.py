@@ -103,7 +103,7 @@ def test_manifests_of_a_codec_that_the_extension_does_not_know_never_reach_it(
     cold: ColdSlice = cold_slice(iceberg.store.pin(FLOWS))
     with monkeypatch.context() as few:
         few.setattr("connectors.iceberg.scan.planner.MAX_LISTED_FILES", 0)
-        few.setattr("connectors.iceberg.scan.readable._CODECS", frozenset({"null"}))
+        few.setattr("connectors.iceberg.scan.extension_support._CODECS", frozenset({"null"}))
         with pytest.raises(UnsupportedFile, match=r"manifests of codec deflate, .* to gzip"):
             iceberg.store.scan(cold)
     assert iceberg.read(cold).num_rows == len(ROWS)

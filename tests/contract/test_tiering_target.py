@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from connectors.tiering.round import tier_once
+from connectors.jobs.round import tier_once
 from planner.errors import (
     ForeignCommit,
     LogUnavailable,

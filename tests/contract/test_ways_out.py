@@ -8,10 +8,10 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
-from connectors.json import decoder_for
+from connectors.jobs.round import tier_once
 from connectors.repairs import RepairCommitter, Repairs, accepting, moving_shape
-from connectors.tiering.round import tier_once
 from planner.errors import (
     BadParameter,
     ForeignCommit,

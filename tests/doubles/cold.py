@@ -17,8 +17,13 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.earlier import earlier_line
-from connectors.table_facts import COMMENT, TableFacts, decide_pin, with_statistics
+from connectors.table_facts import (
+    COMMENT,
+    TableFacts,
+    decide_pin,
+    earlier_line,
+    with_statistics,
+)
 from planner.errors import BadConfig, CutExpired, SnapshotExpired, UnknownTable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector

@@ -21,10 +21,10 @@ from pyspark.sql.connect.dataframe import DataFrame
 
 import thermocline.spark as tc
 from connectors import jars
-from connectors.spark.lake import Lake
-from connectors.spark.lake_settings import LakeSettings
+from connectors.spark.lake.lake import Lake
+from connectors.spark.lake.source import register_source
+from connectors.spark.options import LakeSettings
 from connectors.spark.session import SparkSettings, session_conf
-from connectors.spark.source import register_source
 from planner.errors import FederationError
 from tests.harness.ports import lasting_port
 from tests.harness.spark_rows import record, rows_of

@@ -36,7 +36,11 @@ PRELOADED = (
     *("pyspark.sql.streaming.python_streaming_source_runner", "pyspark.sql.datasource"),
     *("confluent_kafka.admin", "duckdb", "msgspec", "numpy", "pandas", "pyarrow.parquet"),
     *("pyiceberg.catalog.sql", "pyiceberg.catalog.rest", "pyiceberg.io.pyarrow", "sqlalchemy"),
-    *("connectors.spark.source", "connectors.spark.stream", "connectors.spark.stage"),
+    *(
+        "connectors.spark.lake.source",
+        "connectors.spark.lake.stream",
+        "connectors.spark.publish.stage",
+    ),
 )
 #: What commands load, apart from what each of them begins with, and examples in Python.
 OF_COMMANDS = (

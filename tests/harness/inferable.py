@@ -8,8 +8,8 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from connectors.json.renames import read_renames
-from connectors.json.wishes import Wishes
+from connectors.decoding.json.renames import read_renames
+from connectors.decoding.json.wishes import Wishes
 from planner.names import METADATA_COLUMNS
 from planner.schema import EpochUnit
 from planner.spelling import read_path, split_name

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.json import decoder_for
+from connectors.decoding.registry import decoder_for
 from connectors.table_facts import TableFacts
 from planner.errors import (
     CatalogUnavailable,

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.iceberg.pin_cache import PinStatus
-from connectors.tiering import events
-from connectors.tiering.round import RoundResult
+from connectors.jobs import events
+from connectors.jobs.round import RoundResult
 from planner.errors import CatalogUnavailable, FederationError, TailGap, TieringConflict
 from planner.seam.watermark import Outcomes
 from planner.tiering.plan import TieringBudget, plan_tiering

@@ -1,6 +1,6 @@
 """An independent JSON decoder, written from docs/json-types.md with the standard library alone.
 
-Tests compare the product with it. It shares no code with ``connectors.json`` and must not: it takes the
+Tests compare the product with it. It shares no code with ``connectors.decoding.registry`` and must not: it takes the
 slowest obvious way, one record and one value at a time. Strict mode only.
 """
 

@@ -6,8 +6,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
-from connectors.json import decoder_for
 from planner.ports import ColdStore, Log
 from proxy.engine.engine import Engine
 from proxy.query.executor import Statements

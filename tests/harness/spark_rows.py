@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource
 
-from connectors.spark.lake_settings import LakeSettings
-from connectors.spark.served import ServerAddress
-from connectors.spark.source import source_class
+from connectors.spark.lake.source import source_class
+from connectors.spark.options import LakeSettings
+from connectors.spark.remote.plan import ServerAddress
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka

@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from connectors import jars
-from connectors.spark.lake_settings import LakeSettings
+from connectors.spark.lake.source import source_class
+from connectors.spark.options import LakeSettings
 from connectors.spark.session import SparkSettings, start_session
-from connectors.spark.source import source_class
 
 
 def main() -> None:

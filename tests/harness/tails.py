@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from connectors.json import decoder_for
+from connectors.decoding.registry import decoder_for
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Decoded, Decoder

@@ -15,10 +15,10 @@ from pyspark import cloudpickle
 import planner.seam.cut
 from connectors import jars
 from connectors.iceberg.store import IcebergStore
+from connectors.jobs.round import tier_once
 from connectors.spark.catalogs import jar_sets
+from connectors.spark.publish.target import SparkTieringTarget
 from connectors.spark.session import SparkSettings, start_session
-from connectors.spark.target import SparkTieringTarget
-from connectors.tiering.round import tier_once
 from planner.names import TableName
 from planner.tiering.plan import TieringBudget
 from tests.harness import generated_log

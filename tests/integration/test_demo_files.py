@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.file_count import simulate
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.create import create_table
-from connectors.json import decoder_for
+from connectors.jobs.service import ServiceLimits, TieringService
 from connectors.kafka.log import KafkaLog
-from connectors.spark.target import SparkTieringTarget
-from connectors.tiering.service import ServiceLimits, TieringService
+from connectors.spark.publish.target import SparkTieringTarget
 from planner.names import TableName
 from planner.schema import Column
 from planner.seam.binding import Binding

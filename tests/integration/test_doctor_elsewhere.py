@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.create import create_table
-from connectors.object_store import CA_BUNDLE
+from connectors.store.object_store import CA_BUNDLE
 from planner.errors import CatalogUnavailable
 from planner.names import TableName
 from planner.schema import Column

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.json.decoder import JsonDecoder
+from connectors.decoding.json.decoder import JsonDecoder
 from planner.errors import DeadlineExceeded, LogUnavailable
 from planner.schema import RAW_SCHEMA, Column
 from tests.fixtures.kafka import Kafka

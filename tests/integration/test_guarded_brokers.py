@@ -11,8 +11,8 @@ import adbc_driver_flightsql.dbapi as adbc
 import pytest
 from confluent_kafka.admin import AclOperation
 
+from connectors.kafka.admin import RetentionReader, is_compacted
 from connectors.kafka.log import KafkaLog
-from connectors.kafka.retention import RetentionReader, is_compacted
 from planner.errors import LogUnavailable
 from planner.offsets import OffsetRange
 from tests.fixtures.commands import ROOT, CliSite, cli_serving, cli_site_of, wait_until

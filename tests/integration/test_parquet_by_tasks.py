@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from connectors.jobs.round import tier_once
 from connectors.spark.metadata import identifier
-from connectors.tiering.round import tier_once
 from planner.errors import LogUnavailable
 from planner.ports import Decoded, Decoder
 from planner.schema import TIMESTAMPTZ, Column, TableSchema

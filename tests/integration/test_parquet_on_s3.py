@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.iceberg.store import IcebergStore
+from connectors.jobs.round import tier_once
 from connectors.spark.catalogs import catalog_conf
 from connectors.spark.metadata import identifier
-from connectors.tiering.round import tier_once
 from planner.errors import ColdStoreUnavailable
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.catalog_properties import REST_SOCKET_TIMEOUT
 from connectors.iceberg.store import IcebergStore
-from connectors.object_store import CA_BUNDLE
+from connectors.store.catalog_roots import REST_SOCKET_TIMEOUT
+from connectors.store.object_store import CA_BUNDLE
 from planner.errors import CatalogUnavailable
 from planner.names import TableName
 from planner.schema import Column

@@ -12,8 +12,8 @@ from pyiceberg.catalog import load_catalog
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
 from connectors.spark.catalogs import catalog_conf
-from connectors.spark.lake import Lake
-from connectors.spark.lake_settings import LakeSettings
+from connectors.spark.lake.lake import Lake
+from connectors.spark.options import LakeSettings
 from planner.errors import BadConfig, LimitExceeded, UnknownTable
 from planner.names import TableName
 from planner.seam.binding import Binding
@@ -60,7 +60,7 @@ def test_all_bound_tables_are_one_cut_where_none_is_named(
         cut = lake.at()
         assert sorted(cut.tables) == tables
         assert [cut.table(str(table)).count() for table in tables] == [1, 2]
-        monkeypatch.setattr("connectors.spark.lake.MAX_TABLES", 1)
+        monkeypatch.setattr("connectors.spark.lake.lake.MAX_TABLES", 1)
         with pytest.raises(LimitExceeded, match="2 tables are bound to topics, more than 1"):
             lake.at()
         assert lake.at("net.logins").tables == (tables[1],)

@@ -16,11 +16,11 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from connectors.cuts import current_cuts
-from connectors.spark.attaching import check_catalog, check_same_table
-from connectors.spark.lake import Lake
-from connectors.spark.lake_settings import LakeSettings
-from connectors.spark.served import ServerAddress
-from connectors.spark.served_tail import ServedTails
+from connectors.spark.lake.lake import Lake
+from connectors.spark.options import LakeSettings
+from connectors.spark.remote.load import ServedTails
+from connectors.spark.remote.plan import ServerAddress
+from connectors.spark.session_check import check_catalog, check_same_table
 from planner.errors import (
     BadConfig,
     BadParameter,
@@ -105,7 +105,7 @@ def test_a_token_of_flight_is_the_same_cut_in_spark(
     (newer,) = parse_cut(later.token).tables
     assert (newer.snapshot_id != entry.snapshot_id, newer.end) == (True, entry.end)
     # The ends of many partitions are a table of their own.
-    monkeypatch.setattr("connectors.spark.cold.MAX_CONDITIONS", 1)
+    monkeypatch.setattr("connectors.spark.lake.cold.MAX_CONDITIONS", 1)
     assert rows_of(spark_lake.at(cut=token).table(str(table))) == answer
 
 
@@ -469,6 +469,6 @@ def test_a_record_that_never_comes_is_waited_for_in_vain(
 ) -> None:
     table, topic = quiet_flows
     brief = functools.partial(current_cuts, limit_s=0.3)
-    monkeypatch.setattr("connectors.spark.lake.current_cuts", brief)
+    monkeypatch.setattr("connectors.spark.lake.lake.current_cuts", brief)
     with pytest.raises(NotYetCommitted):
         spark_lake.at(str(table), wait_for=f"{topic}/0:1000")

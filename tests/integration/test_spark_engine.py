@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from traitlets.config import Config
 
 import thermocline.spark as tc
-from connectors.spark.lake import Lake
+from connectors.spark.lake.lake import Lake
 from planner.errors import (
     BadConfig,
     BadParameter,

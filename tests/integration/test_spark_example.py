@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors import jars
-from connectors.spark.attaching import missing_conf
+from connectors.spark.session_check import missing_conf
 from planner.names import TableName
 from tests.docs.pages import ROOT
 from tests.fixtures.kafka import Kafka

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from connectors.spark.metadata import identifier
-from connectors.spark.target import SparkTieringTarget
+from connectors.spark.publish.target import SparkTieringTarget
 from planner.errors import ForeignCommit, TieringConflict, WatermarkMissing
 from planner.ports import Staged
 from planner.seam.binding import MIRROR

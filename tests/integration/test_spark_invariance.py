@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import thermocline.spark as tc
-from connectors.spark.lake import Lake
+from connectors.spark.lake.lake import Lake
 from planner.errors import CutExpired
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.live import LiveServer

@@ -13,11 +13,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.create import create_table
-from connectors.json import decoder_for
+from connectors.jobs.round import RoundResult, tier_once
 from connectors.kafka.log import KafkaLog
-from connectors.spark.target import SparkTieringTarget
-from connectors.tiering.round import RoundResult, tier_once
+from connectors.spark.publish.target import SparkTieringTarget
 from planner.errors import OffsetsExpired, TopicRecreated, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetVector

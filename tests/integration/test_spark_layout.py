@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.tiering.round import tier_once
+from connectors.jobs.round import tier_once
 from planner.offsets import OffsetRange
 from planner.ports import Log, TopicSource
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.tiering.round import RoundResult, tier_once
+from connectors.jobs.round import RoundResult, tier_once
 from planner.errors import BadBinding
 from planner.ports import ArrowRelation, Decoded, Decoder
 from planner.reading.filters import EVERYTHING, Condition, ScanFilter

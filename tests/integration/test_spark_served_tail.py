@@ -10,9 +10,9 @@ import pytest
 
 import thermocline.spark as tc
 from connectors.flight_server import NoServer
-from connectors.spark.lake import Lake
-from connectors.spark.served import ServerAddress
-from connectors.spark.served_tail import ServedTails
+from connectors.spark.lake.lake import Lake
+from connectors.spark.remote.load import ServedTails
+from connectors.spark.remote.plan import ServerAddress
 from planner.names import TableName
 from planner.schema import Column
 from planner.seam.cut import TableCut

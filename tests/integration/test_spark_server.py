@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import thermocline.spark as tc
 from connectors.flight_server import NoServer, NotLetIn
 from connectors.spark.errors import unpack
-from connectors.spark.served import ServedPlan, ServerAddress
+from connectors.spark.remote.plan import ServedPlan, ServerAddress
 from planner.errors import (
     BadConfig,
     BadParameter,

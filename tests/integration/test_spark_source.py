@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.spark.errors import unpack
-from connectors.spark.source import source_class
+from connectors.spark.lake.source import source_class
 from planner.errors import BadParameter, TopicRecreated, UnknownTable, UnknownTopic
 from planner.names import TableName
 from tests.fixtures.kafka import Kafka

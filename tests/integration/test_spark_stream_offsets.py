@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from connectors.spark.errors import unpack
-from connectors.spark.stream import MAX_OFFSETS, LakeStream
+from connectors.spark.lake.stream import MAX_OFFSETS, LakeStream
 from planner.errors import (
     BadParameter,
     FederationError,
@@ -134,7 +134,7 @@ def test_rows_that_were_changed_before_a_batch_is_repeated_come_as_they_are_now(
     assert len(again.partitions(start, end)) > 1
     assert rows(again, start, end) == before
     # Files share tasks where there are more than tasks.
-    monkeypatch.setattr("connectors.spark.sharing.MAX_SHARES", 1)
+    monkeypatch.setattr("connectors.spark.lake.tasks.MAX_SHARES", 1)
     assert len(again.partitions(start, end)) == 1
     assert rows(again, start, end) == before
     spark = tiered_server.spark(table)

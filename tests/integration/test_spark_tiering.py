@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from connectors.jobs.round import tier_once
 from connectors.spark.metadata import identifier
-from connectors.spark.publish import _AncestryCheck
-from connectors.tiering.round import tier_once
+from connectors.spark.publish.publish import _AncestryCheck
 from planner.errors import (
     InternalError,
     LogUnavailable,

@@ -12,7 +12,7 @@ import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
 
-from connectors.object_store_errors import cause
+from connectors.store.errors import cause
 from planner.names import TableName
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.server import SqlServer, settings_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from connectors.object_store import CA_BUNDLE
+from connectors.store.object_store import CA_BUNDLE
 from planner.errors import BadConfig
 from tests.fixtures.certificates import Authority
 from tests.fixtures.kafka import Kafka

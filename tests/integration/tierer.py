@@ -11,9 +11,9 @@ from dataclasses import asdict
 
 from connectors import jars
 from connectors.iceberg.store import IcebergStore
+from connectors.jobs.round import tier_once
+from connectors.spark.publish.target import SparkTieringTarget
 from connectors.spark.session import SparkSettings, start_session
-from connectors.spark.target import SparkTieringTarget
-from connectors.tiering.round import tier_once
 from planner.errors import StalePlan
 from planner.names import TableName
 from planner.tiering.plan import TieringBudget

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from connectors.earlier import earlier_line
-from connectors.table_facts import with_statistics
+from connectors.table_facts import earlier_line, with_statistics
 from planner.errors import FederationError, OffsetsExpired
 from planner.offsets import OffsetRange, OffsetVector
 from planner.repairs import (

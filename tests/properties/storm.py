@@ -18,8 +18,8 @@ from functools import partial
 
 import pyarrow as pa
 
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
-from connectors.json import decoder_for
 from planner.errors import SnapshotExpired, StalePlan, TieringConflict
 from planner.names import TableName
 from planner.offsets import OffsetVector

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from connectors.decoding.json.decoder import JsonDecoder
+from connectors.decoding.json.infer import Inferred, infer_columns
+from connectors.decoding.json.samples import read_samples
 from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
-from connectors.json.decoder import JsonDecoder
-from connectors.json.infer import Inferred, infer_columns
-from connectors.json.samples import read_samples
 from planner.epoch_units import numbered, units_by_id
 from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import RAW_SCHEMA

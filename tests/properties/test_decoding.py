@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.json.decoder import JsonDecoder
+from connectors.decoding.json.decoder import JsonDecoder
 from planner.errors import UndecodableRecord
 from planner.names import METADATA_COLUMNS
 from planner.schema import (

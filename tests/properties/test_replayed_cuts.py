@@ -17,7 +17,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from connectors.json import decoder_for
+from connectors.decoding.registry import decoder_for
 from planner.errors import CutExpired, StalePlan, TieringConflict
 from planner.names import TableName
 from planner.offsets import OffsetVector

@@ -506,7 +506,7 @@ SWITCHES = (
     Switch(
         "T21",
         "read a cut with the names of today",
-        "connectors/past_cuts.py",
+        "connectors/cuts.py",
         "entry.schema_id and decodes_as(entry, pin):",
         "entry.schema_id:",
         (f"{RENAMING}::test_a_cut_is_read_with_the_names_of_then",),
@@ -514,7 +514,7 @@ SWITCHES = (
     Switch(
         "T21",
         "answer a cut with rows tiered otherwise",
-        "connectors/past_cuts.py",
+        "connectors/cuts.py",
         "                and decodes_as(entry, pin)\n",
         "",
         (
@@ -639,7 +639,7 @@ SWITCHES = (
     Switch(
         "T22",
         "decode a tail in Spark for each use of it",
-        "connectors/spark/lake_cut.py",
+        "connectors/spark/lake/cut.py",
         "        if cut.table not in self._tails:\n",
         "        if True:\n",
         ("tests/unit/test_spark_source.py::test_a_tail_is_decoded_once_for_all_of_a_cut",),
@@ -647,7 +647,7 @@ SWITCHES = (
     Switch(
         "T22",
         "take a server's tail wherever its seam is",
-        "connectors/spark/served_tail.py",
+        "connectors/spark/remote/load.py",
         "not _is_at(plan, cut) or ",
         "",
         (
@@ -658,7 +658,7 @@ SWITCHES = (
     Switch(
         "T22",
         "take one action's filters for all of a load",
-        "connectors/spark/source.py",
+        "connectors/spark/lake/source.py",
         "self._tasks = _tasks(columns, settings, condition)",
         "self._tasks = _tasks(columns, settings, condition)\n"
         "        type(self).pushFilters = lambda self, filters: []",

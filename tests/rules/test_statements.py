@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.json import decoder_for
+from connectors.decoding.registry import decoder_for
 from connectors.repairs import Repairs
 from planner.errors import (
     FederationError,

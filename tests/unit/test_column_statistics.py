@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from connectors.leaf_paths import leaf_paths
+from connectors.parquet_columns import leaf_paths
 from planner.column_statistics import (
     STATISTICS,
     UuidStatistics,

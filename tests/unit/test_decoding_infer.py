@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.json.decoder import JsonDecoder
-from connectors.json.infer import Inferred, infer_columns
-from connectors.json.renames import read_renames
-from connectors.json.samples import read_samples
-from connectors.json.wishes import Refusal, Wishes
+from connectors.decoding.json.decoder import JsonDecoder
+from connectors.decoding.json.infer import Inferred, infer_columns
+from connectors.decoding.json.renames import read_renames
+from connectors.decoding.json.samples import read_samples
+from connectors.decoding.json.wishes import Refusal, Wishes
 from planner.epoch_units import ids_at, numbered, units_by_id
 from planner.errors import BadConfig
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from connectors.json import columns, decoder_for, vectorized
-from connectors.json import decoder as decoder_module
-from connectors.json.decoder import JsonDecoder
-from connectors.json.fields import payload_fields
-from connectors.json.vectorized import FastPath
+from connectors.decoding.fields import payload_fields
+from connectors.decoding.json import columns, vectorized
+from connectors.decoding.json import decoder as decoder_module
+from connectors.decoding.json.decoder import JsonDecoder
+from connectors.decoding.json.vectorized import FastPath
+from connectors.decoding.registry import decoder_for
 from planner.errors import BadBinding, UndecodableRecord, UnsupportedType
 from planner.names import METADATA_COLUMNS
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.json.fields import payload_fields
+from connectors.decoding.fields import payload_fields
 from planner.schema import Column, EpochUnit, TableSchema
 from planner.seam import binding as binding_module
 from planner.seam.binding import Binding, decoding_key

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.tiering.round import tier_once
+from connectors.jobs.round import tier_once
 from planner.errors import CatalogUnavailable, TieringConflict, TopicRecreated
 from planner.names import TableName
 from planner.seam.binding import Binding

@@ -6,8 +6,13 @@ import duckdb
 import pytest
 
 from connectors import duckdb_extensions as extensions
-from connectors.catalog_roots import CatalogRoots
-from connectors.object_store import is_object_store, secrets, vended_properties, vended_secret
+from connectors.store.catalog_roots import CatalogRoots
+from connectors.store.object_store import (
+    is_object_store,
+    secrets,
+    vended_properties,
+    vended_secret,
+)
 from planner.errors import BadConfig
 
 KEY = {"s3.access-key-id": "ours", "s3.secret-access-key": "it's secret"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.object_store_errors import cause
+from connectors.store.errors import cause
 
 ARROW = "When reading information for key 'x.parquet' in bucket 'bucket': AWS Error {} during HeadObject operation: {}"
 DUCKDB = "HTTP Error: HTTP GET error reading 'http://127.0.0.1:1/b/t.parquet' in region 'us-east-1' (HTTP {})"

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from connectors.spark.data_folder import TableFolder
-from connectors.spark.parquet_files import ParquetFile, TableFiles
+from connectors.spark.publish.data_folder import TableFolder
+from connectors.spark.publish.parquet_files import ParquetFile, TableFiles
 from planner.tiering.write_plan import ParquetOptions, PartitionColumn
 
 SCHEMA = pa.schema(
@@ -132,7 +132,7 @@ def test_files_of_more_partitions_than_may_be_open_are_closed_and_made_again(
 def test_many_partitions_together_gather_no_more_than_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.spark.parquet_files._GATHERED_BYTES", 5_000)
+    monkeypatch.setattr("connectors.spark.publish.parquet_files._GATHERED_BYTES", 5_000)
     with table_files(tmp_path, BY_HOST) as files:
         for start in range(0, 1_000, 100):
             files.write(rows(start, 100))

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
+import connectors.decoding.json.lenient
+import connectors.decoding.json.parsing
+import connectors.decoding.json.strict
 import connectors.iceberg.errors
 import connectors.iceberg.live.folder
 import connectors.iceberg.store
-import connectors.json.lenient
-import connectors.json.parsing
-import connectors.json.strict
-import connectors.object_store_errors
+import connectors.store.errors
 import planner.explain
 import planner.names
 import planner.spelling
@@ -96,24 +96,24 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/tiering/write_plan.py _NUMBER": over(planner.tiering.write_plan, "_NUMBER", "fullmatch"),
     "planner/tiering/write_plan.py _SIZE": over(planner.tiering.write_plan, "_SIZE", "fullmatch"),
     "planner/tiering/write_plan.py _WHOLE": over(planner.tiering.write_plan, "_WHOLE", "fullmatch"),
-    "connectors/json/strict.py _NUMBER": over(connectors.json.strict, "_NUMBER", "fullmatch"),
-    "connectors/json/strict.py _DATE": over(connectors.json.strict, "_DATE", "fullmatch"),
-    "connectors/json/strict.py _TIMESTAMP": over(connectors.json.strict, "_TIMESTAMP", "fullmatch"),
-    "connectors/json/strict.py _HEX": over(connectors.json.strict, "_HEX", "fullmatch"),
-    "connectors/json/strict.py _UUID": over(connectors.json.strict, "_UUID", "fullmatch"),
-    "connectors/json/parsing.py _JSON_STRING": over(connectors.json.parsing, "_JSON_STRING", "sub"),
-    "connectors/json/parsing.py _depth": (connectors.json.parsing._depth, r"[\[\]{}]"),
-    "connectors/json/lenient.py _TIME": over(connectors.json.lenient, "_TIME", "fullmatch"),
-    "connectors/json/lenient.py _UUID": over(connectors.json.lenient, "_UUID", "fullmatch"),
-    "connectors/json/lenient.py _boolean": (lambda text: re.split("[eE]", text), "[eE]"),
-    "connectors/object_store_errors.py _QUOTED": over(connectors.object_store_errors, "_QUOTED", "sub"),
+    "connectors/decoding/json/strict.py _NUMBER": over(connectors.decoding.json.strict, "_NUMBER", "fullmatch"),
+    "connectors/decoding/json/strict.py _DATE": over(connectors.decoding.json.strict, "_DATE", "fullmatch"),
+    "connectors/decoding/json/strict.py _TIMESTAMP": over(connectors.decoding.json.strict, "_TIMESTAMP", "fullmatch"),
+    "connectors/decoding/json/strict.py _HEX": over(connectors.decoding.json.strict, "_HEX", "fullmatch"),
+    "connectors/decoding/json/strict.py _UUID": over(connectors.decoding.json.strict, "_UUID", "fullmatch"),
+    "connectors/decoding/json/parsing.py _JSON_STRING": over(connectors.decoding.json.parsing, "_JSON_STRING", "sub"),
+    "connectors/decoding/json/parsing.py _depth": (connectors.decoding.json.parsing._depth, r"[\[\]{}]"),
+    "connectors/decoding/json/lenient.py _TIME": over(connectors.decoding.json.lenient, "_TIME", "fullmatch"),
+    "connectors/decoding/json/lenient.py _UUID": over(connectors.decoding.json.lenient, "_UUID", "fullmatch"),
+    "connectors/decoding/json/lenient.py _boolean": (lambda text: re.split("[eE]", text), "[eE]"),
+    "connectors/store/errors.py _QUOTED": over(connectors.store.errors, "_QUOTED", "sub"),
     "connectors/iceberg/errors.py _NO_DATABASE": over(connectors.iceberg.errors, "_NO_DATABASE", "search"),
     "connectors/iceberg/errors.py _UNSUPPORTED_TYPE": over(connectors.iceberg.errors, "_UNSUPPORTED_TYPE", "search"),
 }  # fmt: skip
 
 #: Whose text the others read: no caller's, or it is read in a process of his own.
 OF_OTHERS = {
-    "connectors/json/columns.py _compiled": "records; RE2 reads the same texts, patterns of fixed lengths",
+    "connectors/decoding/json/columns.py _compiled": "records; RE2 reads the same texts, patterns of fixed lengths",
     "connectors/iceberg/partition_terms.py _TERM": "the command line of `create`",
     "connectors/iceberg/partition_terms.py _DIRECTION": "the command line of `create`",
     "connectors/jars.py java": "what Java prints",
@@ -130,8 +130,8 @@ OF_OTHERS = {
     "planner/tiering/layout.py _TRANSFORM": "transforms in the metadata of tables that are tiered",
     "connectors/spark/errors.py _NOT_INSTALLED": "messages of the tierer's own executors",
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
-    "connectors/spark/attaching.py _SECRET": "the operator's settings",
-    "connectors/spark/stream.py _SPAN": "the user's own process",
+    "connectors/spark/session_check.py _SECRET": "the operator's settings",
+    "connectors/spark/lake/stream.py _SPAN": "the user's own process",
     "planner/spark_condition_text.py _TOKEN": "the user's own process",
     "planner/spark_names.py _TOKEN": "the user's own process",
     "planner/spelling.py _QUOTED": "command lines and settings",

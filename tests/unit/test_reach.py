@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.catalog_roots import CatalogRoots
+from connectors.iceberg.scan.allowed_locations import Reach
 from connectors.iceberg.scan.metrics import CONTENT, FORMAT, PATH, Block
-from connectors.iceberg.scan.reach import Reach
+from connectors.store.catalog_roots import CatalogRoots
 from planner.errors import ForeignFile
 from planner.names import TableName
 

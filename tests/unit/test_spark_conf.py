@@ -171,7 +171,7 @@ def test_the_executors_archive_holds_our_sources_and_no_others(tmp_path: Path) -
     names = zipfile.ZipFile(first).namelist()
     assert {
         "planner/seam/cut.py",
-        "connectors/json/decoder.py",
+        "connectors/decoding/json/decoder.py",
         "connectors/kafka/log.py",
     } <= set(names)
     assert {name.partition("/")[0] for name in names} == {"planner", "connectors"}

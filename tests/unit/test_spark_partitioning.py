@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from connectors.spark.partitioning import (
+from connectors.spark.publish.partitioning import (
     by_partition,
     partition_json,
     partition_path,

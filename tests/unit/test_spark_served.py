@@ -18,12 +18,14 @@ from pyspark.sql.types import StringType
 
 from connectors import flight_server
 from connectors.flight_server import NoServer, NotLetIn, server_uri, to_ours
-from connectors.spark import served, served_load, server_lake
 from connectors.spark.errors import pack, unpack
-from connectors.spark.served import ServedPlan, ServedReader, ServedTask, ServerAddress
-from connectors.spark.served_load import address_of, planned_load, relation
-from connectors.spark.served_types import in_spark, served_type, spark_schema
-from connectors.spark.source import source_class
+from connectors.spark.lake.source import source_class
+from connectors.spark.remote import lake as server_lake
+from connectors.spark.remote import load as served_load
+from connectors.spark.remote import plan as served
+from connectors.spark.remote.load import address_of, planned_load, relation
+from connectors.spark.remote.plan import ServedPlan, ServedReader, ServedTask, ServerAddress
+from connectors.spark.remote.types import in_spark, served_type, spark_schema
 from planner.errors import (
     BadConfig,
     BadParameter,

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from connectors.spark import served_tail
-from connectors.spark.served import ServedPlan, ServerAddress
-from connectors.spark.served_tail import ServedTails
-from connectors.spark.tail import TailKeeper
+from connectors.spark.lake.tail import TailKeeper
+from connectors.spark.remote import load as served_tail
+from connectors.spark.remote.load import ServedTails
+from connectors.spark.remote.plan import ServedPlan, ServerAddress
 from planner.errors import FederationError, LimitExceeded, NotAllowed, StalePlan, Unavailable
 from planner.seam.cut import TableCut, plan_cut
 from planner.seam.time_travel import format_cut

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.spark.cut_sql import check_current_catalog, has_double_quoted_names
+from connectors.spark.lake.sql import check_current_catalog, has_double_quoted_names
 from planner.errors import UnsupportedStatement
 
 

@@ -15,19 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connectors.iceberg.pin_cache import PinCache
 from connectors.spark.errors import unpack
-from connectors.spark.lake import outdated
-from connectors.spark.lake_cut import LakeCut
-from connectors.spark.lake_settings import LakeSettings
-from connectors.spark.naming import find_tables
-from connectors.spark.options import check_options, chosen_columns
-from connectors.spark.shares import HotShare, TaskReader, in_columns
-from connectors.spark.sharing import offsets_filter
-from connectors.spark.source import LakeReader, LakeSource, source_class
-from connectors.spark.stream import LakeStream, StreamOptions, since_us
-from connectors.spark.tail import TailKeeper
+from connectors.spark.lake.cut import LakeCut
+from connectors.spark.lake.lake import outdated
+from connectors.spark.lake.source import LakeReader, LakeSource, source_class
+from connectors.spark.lake.sql import aliases, view_names
+from connectors.spark.lake.stream import LakeStream, StreamOptions, since_us
+from connectors.spark.lake.tail import TailKeeper
+from connectors.spark.lake.tasks import HotShare, TaskReader, in_columns, offsets_filter
+from connectors.spark.options import LakeSettings, check_options, chosen_columns
+from connectors.spark.shipping import VERSION, sent
+from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
-from connectors.spark.versioned import VERSION, sent
-from connectors.spark.views import aliases, view_names
 from planner.errors import BadConfig, BadParameter, LogUnavailable, StalePlan, UnknownTable
 from planner.names import TableName
 from planner.offsets import OffsetRange
@@ -110,7 +108,7 @@ def test_a_source_that_has_planned_goes_to_executors_as_its_name() -> None:
     sent = cloudpickle.dumps(source)
     assert b"hush" not in sent
     assert pickle.loads(sent).name() == "thermocline"
-    assert b"connectors.spark.source" not in sent
+    assert b"connectors.spark.lake.source" not in sent
 
 
 def test_executors_of_another_version_are_told_both() -> None:
@@ -129,7 +127,7 @@ def test_an_executor_that_reaches_no_broker_says_so_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A log that nobody answers for may be read for ten minutes."""
-    monkeypatch.setattr("connectors.spark.shares.KafkaClusters", Unreachable)
+    monkeypatch.setattr("connectors.spark.lake.tasks.KafkaClusters", Unreachable)
     columns = schema(*COLUMNS)
     share = HotShare("lake.net.flows", columns, BINDING, "flows", "id", (OffsetRange(0, 0, 5),))
     with pytest.raises(RuntimeError) as refusal:
@@ -334,7 +332,7 @@ class CountingKeeper:
 
 
 def test_a_tail_is_decoded_once_for_all_of_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.spark.lake_cut.cold_rows", lambda *_: Frame("cold"))
+    monkeypatch.setattr("connectors.spark.lake.cut.cold_rows", lambda *_: Frame("cold"))
     keeper = CountingKeeper()
     cut = plan_cut(pin(3), bounds((0, 5)))
     tables = LakeCut(

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.spark import tail
-from connectors.spark.attaching import missing_conf
-from connectors.spark.lake import _microseconds
+from connectors.spark.lake import tail
+from connectors.spark.lake.lake import _microseconds
+from connectors.spark.session_check import missing_conf
 from planner.errors import BadConfig, BadParameter
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
 
+from connectors.decoding.json.renames import read_renames, rename_option
 from connectors.iceberg.partition_terms import partition_spec, sort_order
-from connectors.json.renames import read_renames, rename_option
-from connectors.spark.naming import find_tables
+from connectors.spark.table_lookup import find_tables
 from planner.errors import BadConfig
 from planner.names import TableName
 from planner.permissions import TablePattern

@@ -7,8 +7,8 @@ import re
 import pytest
 from prometheus_client import generate_latest
 
-from connectors.tiering import events
-from connectors.tiering.round import RoundResult
+from connectors.jobs import events
+from connectors.jobs.round import RoundResult
 from planner.errors import CatalogUnavailable, TailGap, TieringConflict
 from planner.seam.binding import Binding
 from planner.seam.watermark import Outcomes

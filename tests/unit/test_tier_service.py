@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pytest
 
-from connectors.tiering import events
-from connectors.tiering.round import tier_once
-from connectors.tiering.service import ServiceLimits, TieringService
+from connectors.jobs import events
+from connectors.jobs.round import tier_once
+from connectors.jobs.service import ServiceLimits, TieringService
 from planner.errors import CatalogUnavailable, FederationError, LogUnavailable, TailGap
 from planner.names import TableName
 from planner.offsets import OffsetVector
@@ -436,7 +436,7 @@ def test_a_backfill_goes_in_bounded_publishes_and_tells_how_far_it_is(
 def test_a_drain_starts_with_little_and_goes_on_as_its_pace_allows(
     lake_in_memory: Lake, monkeypatch: pytest.MonkeyPatch, publish_s: float, done: list[int]
 ) -> None:
-    monkeypatch.setattr("connectors.tiering.service._START_ROWS", 10)
+    monkeypatch.setattr("connectors.jobs.service._START_ROWS", 10)
     lake_in_memory.create("t0")
     lake_in_memory.send("t0", 25)
     lake_in_memory.service(publish_s=publish_s).drain()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from connectors.kafka.admin import is_compacted
 from connectors.kafka.clusters import KafkaClusters
-from connectors.kafka.retention import is_compacted
 from connectors.kafka.samples import sample
 from planner.errors import BadBinding, BadConfig, ClusterChanged, LogUnavailable
 from planner.names import by_cluster, cluster_of, topic_address, topic_name

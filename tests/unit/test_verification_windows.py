@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.verification.windows import windows
+from connectors.verification.run import windows
 from planner.offsets import OffsetRange
 from planner.schema import RAW_SCHEMA
 from planner.verification.window import MAX_SIDE_BY_SIDE, Window, plan_fetches

@@ -8,9 +8,9 @@ from typing import get_args
 import click
 import pyarrow as pa
 
+from connectors.decoding.json.renames import read_renames, unfit_renames, with_fields
+from connectors.decoding.json.wishes import Refusal, Wishes, unfit_floors, with_epochs
 from connectors.iceberg.create import RESERVED_NAMES, create_table
-from connectors.json.renames import read_renames, unfit_renames, with_fields
-from connectors.json.wishes import Refusal, Wishes, unfit_floors, with_epochs
 from connectors.kafka.clusters import KafkaClusters
 from planner.errors import BadConfig
 from planner.names import (

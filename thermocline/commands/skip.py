@@ -7,8 +7,8 @@ from contextlib import closing
 
 import click
 
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
-from connectors.json import decoder_for
 from connectors.kafka.clusters import KafkaClusters
 from connectors.repairs import Repairs
 from planner.names import TableName

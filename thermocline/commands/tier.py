@@ -12,14 +12,14 @@ from dataclasses import replace
 import click
 from pyspark.sql import SparkSession
 
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.store import IcebergStore
-from connectors.json import decoder_for
+from connectors.jobs.service import ServiceLimits, TieringService
+from connectors.kafka.admin import RetentionReader
 from connectors.kafka.clusters import KafkaClusters
-from connectors.kafka.retention import RetentionReader
 from connectors.spark.errors import java_errors
+from connectors.spark.publish.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.spark.session import check_alive
-from connectors.spark.target import TASK_OFFSETS, SparkTieringTarget
-from connectors.tiering.service import ServiceLimits, TieringService
 from planner.errors import (
     FederationError,
     Inconsistent,

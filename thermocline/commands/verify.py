@@ -20,9 +20,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from connectors.json import decoder_for
+from connectors.decoding.registry import decoder_for
+from connectors.kafka.admin import is_compacted
 from connectors.kafka.clusters import KafkaClusters
-from connectors.kafka.retention import is_compacted
 from connectors.verification.run import Extent, Verification
 from connectors.verification.run import Progress as Steps
 from planner.errors import BadParameter, FederationError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from connectors.catalog_properties import catalog_type
+from connectors.store.catalog_roots import catalog_type
 
 #: pyiceberg's catalog types: the module its client needs, and the extra of pyiceberg that brings it.
 _CLIENTS = {

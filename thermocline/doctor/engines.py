@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 
-from connectors.iceberg.live.trial import LiveAddress, first_table, trials
 from planner.errors import BadConfig
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Finding, fail, ok, warn
+from thermocline.doctor.live_files import LiveAddress, first_table, trials
 
 _PASSWORD = "…"  # noqa: S105  what is printed in its place
 #: Of a foreign error's text: one line, and no more.

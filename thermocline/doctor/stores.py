@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from connectors.catalog_properties import catalog_type
 from connectors.iceberg.probe import probe_store
 from connectors.iceberg.store import IcebergStore
+from connectors.store.catalog_roots import catalog_type
 from planner.errors import BadConfig, FederationError
 from planner.names import TableName
 from thermocline.catalog_roots import catalog_roots

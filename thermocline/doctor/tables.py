@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from connectors.iceberg.store import IcebergStore
+from connectors.kafka.admin import RetentionReader
 from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.probe import TopicFacts, topic_facts
-from connectors.kafka.retention import RetentionReader
 from planner.column_statistics import STATISTICS, uuids
 from planner.errors import FederationError, Unavailable
 from planner.names import TableName

@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _work(worker: socket.socket, clusters: dict[str, dict[str, str]]) -> None:
-    from connectors.json import decoder_for
+    from connectors.decoding.registry import decoder_for
     from connectors.kafka.clusters import KafkaClusters
     from proxy.tail.pacing import IN_OWN_PROCESS
     from proxy.tail.reader.local import local_readers

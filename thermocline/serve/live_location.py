@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from connectors.places import is_below, local_path, real_place
+from connectors.store.locations import is_below, local_path, real_place
 from planner.errors import BadConfig
 from thermocline.config.settings import Settings
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from connectors.places import local_path
+from connectors.store.locations import local_path
 from planner.errors import BadConfig
 from proxy.process.landlock import (
     FileSystemLock,

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from connectors.cuts import cut_tables
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
-from connectors.json import decoder_for
 from planner.names import TableName
 from planner.ports import Log
 from proxy.engine.engine import Engine

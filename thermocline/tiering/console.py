@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from connectors.tiering import events
+from connectors.jobs import events
 from planner.errors import FederationError
 from planner.names import TableName
 from planner.seam.binding import Binding

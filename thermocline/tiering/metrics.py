@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.tiering import events
+from connectors.jobs import events
 
 _SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _PREFIX = "thermocline_tier_"

@@ -31,7 +31,7 @@ from connectors.iceberg.live.snapshot import (
     write_snapshot,
 )
 from connectors.iceberg.store import IcebergStore
-from connectors.places import is_below, real_place
+from connectors.store.locations import is_below, real_place
 from planner.errors import BadConfig, ColdStoreUnavailable, SnapshotExpired
 from planner.live.metadata import (
     LiveSnapshot,

@@ -25,8 +25,8 @@ from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from connectors.iceberg.errors import file_errors
-from connectors.object_store_errors import cause
-from connectors.places import local_path
+from connectors.store.errors import cause
+from connectors.store.locations import local_path
 from planner.errors import BadConfig, ColdStoreUnavailable
 from planner.names import TableName
 

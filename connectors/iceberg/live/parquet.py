@@ -26,8 +26,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
 from connectors.iceberg.live.bounds import ColumnBounds, MetricsPlan, plan_of
-from connectors.leaf_paths import leaf_paths
-from connectors.nan_counts import NanCounts
+from connectors.parquet_columns import NanCounts, leaf_paths
 from planner.column_statistics import leaves
 from planner.errors import UnsupportedType
 from planner.live.tiling import WrittenPart

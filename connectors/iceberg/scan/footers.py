@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from cachetools import FIFOCache
 
 from connectors.iceberg.errors import decoding
-from connectors.iceberg.own_files import OwnFiles
+from connectors.iceberg.file_io import OwnFiles
 from connectors.iceberg.scan.metrics import NARROW, Block
 from planner.schema import TableSchema, field_id_if_any
 

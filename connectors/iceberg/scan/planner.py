@@ -24,8 +24,14 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.errors import DamagedFile, decoding
-from connectors.iceberg.own_files import OwnFiles
-from connectors.iceberg.scan.facts import Facts, PartitionPart
+from connectors.iceberg.file_io import OwnFiles
+from connectors.iceberg.scan.allowed_locations import Reach
+from connectors.iceberg.scan.extension_support import (
+    ExtensionCheck,
+    check_formats,
+    check_names_for_extension,
+    unread,
+)
 from connectors.iceberg.scan.footers import Fit, Footers, Written
 from connectors.iceberg.scan.manifests import Manifest, ManifestList, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
@@ -36,14 +42,8 @@ from connectors.iceberg.scan.projection import (
     on_partition,
     partition_bounds,
 )
-from connectors.iceberg.scan.reach import Reach
-from connectors.iceberg.scan.readable import (
-    ExtensionCheck,
-    check_formats,
-    check_names_for_extension,
-    unread,
-)
-from connectors.object_store import is_object_store
+from connectors.iceberg.scan.snapshot_facts import Facts, PartitionPart
+from connectors.store.object_store import is_object_store
 from planner.errors import ForeignFile
 from planner.reading.filters import Bounds, Condition, ScanFilter, prune
 from planner.reading.shares import FileSpan

@@ -1,0 +1,438 @@
+"""Columns from samples of a topic, by the rules in docs/json-types.md, "Inferred columns".
+
+Pure: the caller has read the samples. Every sample decodes under the resulting columns, or a refusal says why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from connectors.decoding.fields import Field, Kind
+from connectors.decoding.json.parsing import Unfit
+from connectors.decoding.json.renames import (
+    other_name,
+    rename_option,
+    renamed,
+    unfit_renames,
+    with_fields,
+)
+from connectors.decoding.json.samples import MAX_NESTING, FieldValues
+from connectors.decoding.json.strict import read_value
+from connectors.decoding.json.wishes import (
+    TIME_TYPES,
+    Refusal,
+    Wishes,
+    column_option,
+    floor_option,
+    leave_out_option,
+    unfit_declared,
+    unfit_floors,
+    unfit_units,
+    with_epochs,
+)
+from planner.epoch_units import type_at
+from planner.names import did_you_mean
+from planner.schema import TIMESTAMPTZ, Column, EpochUnit
+from planner.spelling import FieldPath, resolve, spell
+from planner.type_text import type_text
+
+_TIMES: dict[Kind, pa.DataType] = {
+    "timestamptz": TIMESTAMPTZ,
+    "timestamp": pa.timestamp("us"),
+    "date": pa.date32(),
+}
+#: An object with so many members, of which a record has few, has data for names.
+_MANY_MEMBERS = 200
+_FEW_OF_THEM = 0.25
+#: Digits of the largest unsigned number of 64 bits, and of the largest decimal.
+_UINT64_DIGITS = 20
+_DECIMAL_DIGITS = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """Columns, in the order keys first appear, and what a person should know of them.
+
+    ``left_out`` are fields without a type, with the reason. ``whole`` are long fields, with the number of their values.
+    With refusals no table is to be made.
+    """
+
+    columns: tuple[Column, ...]
+    left_out: tuple[tuple[FieldPath, str], ...]
+    whole: tuple[tuple[FieldPath, int], ...]
+    refusals: tuple[Refusal, ...]
+
+
+def infer_columns(records: Sequence[dict[str, Any]], wishes: Wishes) -> Inferred:
+    """Find the columns under which every record decodes, where one can be found.
+
+    Field ids are 0; nested units of times are in the types (``planner.epoch_units``).
+    """
+    fields = {name for record in records for name in record}
+    as_columns = [renamed(record, wishes.renames) for record in records]
+    inferred = _Inference(FieldValues.of((), as_columns), wishes).run()
+    unfit = unfit_renames(wishes.renames, inferred.columns, fields)
+    refusals = () if inferred.refusals else tuple(Refusal(reason, ()) for reason in unfit)
+    return replace(
+        inferred,
+        columns=with_fields(inferred.columns, wishes.renames),
+        refusals=inferred.refusals + refusals,
+    )
+
+
+class _Inference:
+    """One run over the fields of some records, from the outermost inwards."""
+
+    def __init__(self, root: FieldValues, wishes: Wishes) -> None:
+        self._root = root
+        self._wishes = wishes
+        self._left_out: list[tuple[FieldPath, str]] = []
+        self._whole: list[tuple[FieldPath, int]] = []
+        self._refusals: list[Refusal] = []
+        self._declared: dict[FieldPath, pa.DataType] = {}
+        self._units: dict[FieldPath, EpochUnit] = {}
+        self._leave_out: set[FieldPath] = set()
+        self._floors: set[FieldPath] = set()
+        #: Names of columns that renames were offered with.
+        self._offered: list[str] = []
+        #: Declared columns of which no record has a value.
+        self._new: list[Column] = []
+        #: Fields that the run came to: what lies inside a declared or left out one is not looked at.
+        self._visited: set[FieldPath] = set()
+        #: Kinds that a time in a unit may have.
+        self._epoch_kinds = {"a number", "a string"} if wishes.lenient else {"a number"}
+
+    def run(self) -> Inferred:
+        self._read_wishes()
+        columns = [Column(0, name, kind) for name, kind in self._members(self._root)]
+        self._check_new({column.name.casefold(): column.name for column in columns})
+        columns += self._new
+        epochs = self._wishes.epochs
+        if self._refusals:
+            # Of a field that was refused there is no column, and one refusal is enough.
+            epochs = tuple(item for item in epochs if type_at(columns, item[0]) is not None)
+        with_units, refusals = with_epochs(tuple(columns), epochs)
+        self._refusals += refusals
+        self._check_visited()
+        self._check_values(with_units)
+        if not self._refusals:
+            self._refusals += unfit_floors(with_units, self._wishes.floors)
+        if not (self._refusals or any(not column.is_metadata for column in columns)):
+            self._refuse_empty()
+        return Inferred(
+            with_units, tuple(self._left_out), tuple(self._whole), tuple(self._refusals)
+        )
+
+    def _read_wishes(self) -> None:
+        for path, kind in self._wishes.columns:
+            node = self._node(path)
+            if (node.path if node else path) in self._declared:
+                self._refuse(f"column {spell(path)} is given twice")
+            elif node is None and len(path) > 1 and self._node(path[:1]):
+                self._refuse(
+                    f"{column_option(path, type_text(kind))}: no sample has such a field inside {spell(path[:1])}; a column "
+                    f"of this name is written in quotes",
+                    column_option((".".join(path),), type_text(kind)),
+                )
+            elif node is None:
+                self._new.append(Column(0, ".".join(path), kind))
+            self._declared[node.path if node else path] = kind
+        for path in self._wishes.leave_out:
+            node = self._node(path)
+            if node is None:
+                names = [spell(each.path) for each in self._root.all_inside()]
+                cure = did_you_mean(spell(path), names, "take the option away.")
+                self._refuse(f"{leave_out_option(path)}: no sample has such a field; {cure}")
+            else:
+                self._leave_out.add(node.path)
+        for path, unit in self._wishes.epochs:
+            node = self._node(path)
+            if node is not None:
+                self._units[node.path] = unit
+        self._floors = {node.path for node in map(self._node, self._wishes.floors) if node}
+
+    def _check_new(self, names: Mapping[str, str]) -> None:
+        """Refuse declared columns without a value that differ in case from a field that has some."""
+        for column in self._new:
+            name = names.get(column.name.casefold())
+            if name is not None:
+                self._refuse(
+                    f"column {spell((column.name,))} and field {spell((name,))} differ in case only, which SQL does not "
+                    f"tell apart",
+                    column_option((name,), type_text(column.type)),
+                    leave_out_option((name,)),
+                )
+
+    def _node(self, path: FieldPath) -> FieldValues | None:
+        return resolve(path, self._root, FieldValues.inside)
+
+    def _refuse(self, reason: str, *ways: str) -> None:
+        self._refusals.append(Refusal(reason, ways))
+
+    def _refuse_empty(self) -> None:
+        fields = "; ".join(f"{spell(path)}: {reason}" for path, reason in self._left_out)
+        self._refuse(
+            f"no field has a type{f' ({fields})' if fields else ''}", "--column NAME:TYPE"
+        )
+
+    def _check_values(self, columns: tuple[Column, ...]) -> None:
+        lenient = self._wishes.lenient
+        declared = {
+            path: kind for path, kind in self._declared.items() if path not in self._units
+        }
+        if not lenient:
+            self._refusals += unfit_declared(self._root, columns, declared, self._wishes.floors)
+        units = {
+            path: unit
+            for path, unit in self._units.items()
+            if type_at(columns, path) in TIME_TYPES
+            and not any(path[:length] in self._declared for length in range(1, len(path)))
+        }
+        self._refusals += unfit_units(
+            self._root, columns, units, self._wishes.floors, lenient=lenient
+        )
+
+    def _check_visited(self) -> None:
+        for path in (*self._declared, *self._leave_out):
+            is_new = self._node(path) is None
+            if not (is_new or path in self._visited or self._refusals):
+                self._refuse(f"field {spell(path)} lies in one that another option decides on")
+
+    def _members(self, node: FieldValues) -> list[tuple[str, pa.DataType]]:
+        """The fields inside an object that become columns or members."""
+        names: dict[str, FieldValues] = {}
+        members = []
+        for name, member in node.members.items():
+            if member.path in self._leave_out:
+                self._visited.add(member.path)
+                continue
+            other = names.setdefault(name.casefold(), member)
+            if other is not member:
+                self._refuse(
+                    f"fields {spell(other.path)} and {spell(member.path)} differ in case only, which SQL does not tell "
+                    f"apart",
+                    leave_out_option(other.path),
+                    leave_out_option(member.path),
+                    *self._rename_options(member),
+                )
+                continue
+            if not name or (not node.path and name.lower() in self._wishes.reserved):
+                what = (
+                    "has the name of a column that every table has or Iceberg computes"
+                    if name
+                    else "has no name"
+                )
+                self._refuse(
+                    f"field {spell(member.path)} {what}",
+                    leave_out_option(member.path),
+                    *self._rename_options(member),
+                )
+                continue
+            if _has_twin(node, name):
+                self._refuse(
+                    f"field {spell(member.path)} has the name of a field inside another, which Iceberg does not tell apart",
+                    leave_out_option(member.path),
+                    *self._rename_options(member),
+                )
+                continue
+            kind = self._type(member)
+            if kind is not None:
+                members.append((name, kind))
+        return members
+
+    def _rename_options(self, node: FieldValues) -> Iterator[str]:
+        """The option that makes an outermost field a column of another name."""
+        if len(node.path) == 1:
+            (name,) = node.path
+            column = other_name(name, (*self._root.members, *self._offered))
+            self._offered.append(column)
+            yield rename_option(name, column)
+
+    def _type(self, node: FieldValues) -> pa.DataType | None:
+        """The type of one field, or None: it becomes no column."""
+        self._visited.add(node.path)
+        if node.path in self._declared:
+            return self._declared[node.path]
+        if node.path in self._leave_out:
+            return None
+        kinds = node.kinds
+        if node.path in self._units and kinds.keys() <= self._epoch_kinds:
+            return TIMESTAMPTZ
+        if kinds.keys() == {"a number", "a string"} and _all_fit(
+            "double", pa.float64(), node.values
+        ):
+            return pa.float64()
+        if len(kinds) > 1:
+            return self._mixed_type(node)
+        if node.is_too_deep:
+            return self._too_deep(node)
+        match next(iter(kinds), None):
+            case "a boolean":
+                return pa.bool_()
+            case "a number":
+                return self._number_type(node)
+            case "a string":
+                return self._string_type(node)
+            case "an object":
+                return self._object_type(node)
+            case "an array":
+                return self._array_type(node)
+        return self._untyped(node, "always null")
+
+    def _untyped(self, node: FieldValues, reason: str) -> pa.DataType | None:
+        self._left_out.append((node.path, reason))
+        return None
+
+    def _mixed_type(self, node: FieldValues) -> pa.DataType | None:
+        if self._wishes.lenient:
+            return pa.string()
+        kinds = " and ".join(
+            f"{kind} {count} times" if count > 1 else f"{kind} once"
+            for kind, count in node.kinds.items()
+        )
+        self._refuse(
+            f"field {spell(node.path)} is {kinds}, and no type takes both",
+            leave_out_option(node.path),
+            self._as_text(node),
+        )
+        return None
+
+    def _as_text(self, node: FieldValues) -> str:
+        """The options that read any value, as its JSON text."""
+        mode = "" if self._wishes.lenient else "--json-mode lenient "
+        return f"{mode}{column_option(node.path, 'string')}"
+
+    def _too_deep(self, node: FieldValues) -> pa.DataType | None:
+        outermost = FieldValues(node.path[:1], [], 0)
+        self._refuse(
+            f"field {spell(outermost.path)} is nested more than {MAX_NESTING} levels deep",
+            leave_out_option(outermost.path),
+            self._as_text(outermost),
+        )
+        return None
+
+    def _number_type(self, node: FieldValues) -> pa.DataType | None:
+        whole = [value for value in node.values if value.removeprefix("-").isdigit()]
+        if len(whole) == len(node.values):
+            if _all_fit("long", pa.int64(), whole):
+                self._whole.append((node.path, len(whole)))
+                return pa.int64()
+            digits = max(len(value.removeprefix("-")) for value in whole)
+            if digits <= _DECIMAL_DIGITS:
+                precision = _UINT64_DIGITS if digits <= _UINT64_DIGITS else _DECIMAL_DIGITS
+                self._refuse(
+                    f"field {spell(node.path)} has whole numbers beyond 64 bits",
+                    column_option(node.path, f"decimal({precision},0)"),
+                    leave_out_option(node.path),
+                )
+                return None
+        elif _all_fit("double", pa.float64(), node.values):
+            if _all_fit("long", pa.int64(), whole):
+                return pa.float64()
+            self._refuse(
+                f"field {spell(node.path)} has whole numbers beyond 64 bits beside numbers with a fraction",
+                column_option(node.path, "double"),
+                leave_out_option(node.path),
+            )
+            return None
+        self._refuse(
+            f"field {spell(node.path)} has numbers beyond every type",
+            leave_out_option(node.path),
+            self._as_text(node),
+        )
+        return None
+
+    def _string_type(self, node: FieldValues) -> pa.DataType | None:
+        has_floor = node.path in self._floors
+        for kind, arrow in _TIMES.items():
+            if _all_fit(kind, arrow, node.values, floor=has_floor and kind != "date"):
+                return arrow
+        finer = next(
+            (
+                arrow
+                for kind, arrow in _TIMES.items()
+                if kind != "date" and _all_fit(kind, arrow, node.values, floor=True)
+            ),
+            None,
+        )
+        if finer is not None and self._wishes.lenient:
+            return finer
+        if finer is not None:
+            self._refuse(
+                f"field {spell(node.path)} is a {type_text(finer)} with digits below a microsecond, which no type holds",
+                floor_option(node.path),
+                column_option(node.path, "string"),
+                leave_out_option(node.path),
+            )
+            return None
+        if _all_fit("string", pa.string(), node.values):
+            return pa.string()
+        self._refuse(
+            f"field {spell(node.path)} has strings with half of a surrogate pair, which lenient decoding reads as NULL",
+            leave_out_option(node.path),
+            self._as_text(node),
+        )
+        return None
+
+    def _object_type(self, node: FieldValues) -> pa.DataType | None:
+        if not node.members:
+            return self._untyped(node, "always {}")
+        members = sum(map(len, node.values)) / len(node.values)
+        if len(node.members) >= _MANY_MEMBERS and members < _FEW_OF_THEM * len(node.members):
+            return self._map_offer(node)
+        inside = self._members(node)
+        if not inside:
+            return self._untyped(node, "nothing in it has a type")
+        return pa.struct(inside)
+
+    def _map_offer(self, node: FieldValues) -> pa.DataType | None:
+        """Refuse an object whose names are data: a struct would not read the next name."""
+        values = [value for item in node.values for value in item.values()]
+        apart = _Inference(FieldValues.of((*node.path, "value"), values), Wishes())
+        kind = apart._type(apart._root)
+        ways = [leave_out_option(node.path)]
+        if kind is not None and not apart._refusals:
+            ways.insert(0, column_option(node.path, f"map<string, {type_text(kind)}>"))
+        else:
+            ways.append(self._as_text(node))
+        self._refuse(
+            f"field {spell(node.path)} has {len(node.members)} different members in {len(node.values)} objects, so its "
+            f"names are data",
+            *ways,
+        )
+        return None
+
+    def _array_type(self, node: FieldValues) -> pa.DataType | None:
+        element = node.element
+        if element is None or not (element.values or element.nulls):
+            return self._untyped(node, "always []")
+        kind = self._type(element)
+        if kind is None:
+            return self._untyped(node, "nothing in it has a type")
+        return pa.list_(pa.field("element", kind))
+
+
+def _has_twin(node: FieldValues, name: str) -> bool:
+    """Return whether the dots of a member's name lead to a field inside another member, too."""
+    levels = name.split(".")
+    for end in range(1, len(levels)):
+        member = node.members.get(".".join(levels[:end]))
+        if member and resolve(tuple(levels[end:]), member, FieldValues.inside):
+            return True
+    return False
+
+
+def _all_fit(
+    kind: Kind, arrow: pa.DataType, values: Sequence[Any], *, floor: bool = False
+) -> bool:
+    field = Field("", kind, arrow, required=False, floor=floor)
+    try:
+        for value in values:
+            read_value(field, value)
+    except Unfit:
+        return False
+    return True

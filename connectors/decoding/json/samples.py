@@ -1,0 +1,189 @@
+"""Samples of a topic as records, and what is said of those that are none.
+
+The values of each field over all samples: what a column's type is inferred from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from connectors.decoding.json.parsing import Unfit, kind_of, parse
+from planner.spelling import FieldPath, spell
+
+#: What Debezium writes for a value that the database did not send: it is stored apart (TOAST) and did not change.
+TOAST_PLACEHOLDER = "__debezium_unavailable_value"
+
+_ENVELOPE = {"op", "source"}
+
+_FLAT = {"__op", "__deleted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Samples that are no JSON object for one reason; ``first`` says where one is."""
+
+    reason: str
+    count: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """``unreadable`` has one entry for each reason, in the order they appear."""
+
+    records: tuple[dict[str, Any], ...]
+    unreadable: tuple[Unreadable, ...]
+
+    @property
+    def total(self) -> int:
+        return len(self.records) + sum(group.count for group in self.unreadable)
+
+
+def read_samples(values: Iterable[tuple[str, bytes]]) -> Samples:
+    """Parse values, each with where it is: ``partition 0, offset 7``."""
+    records = []
+    groups: dict[str, Unreadable] = {}
+    for where, value in values:
+        try:
+            records.append(parse(value))
+        except Unfit as unfit:
+            reason = _reason(value, unfit)
+            # The position in the value is another in each.
+            kind = reason.partition(" (character")[0].partition(" (byte")[0]
+            group = groups.get(kind, Unreadable(reason, 0, where))
+            groups[kind] = replace(group, count=group.count + 1)
+    return Samples(tuple(records), tuple(groups.values()))
+
+
+def change_events(records: Iterable[dict[str, Any]]) -> str | None:
+    """Say what rows become of Debezium's events, where records are such.
+
+    Debezium documentation, "Change events" and "New Record State Extraction".
+    """
+    records = list(records)
+    envelopes = sum(
+        _is_envelope(record) or _is_envelope(record.get("payload")) for record in records
+    )
+    flat = sum(not _FLAT.isdisjoint(record) for record in records)
+    if not envelopes + flat:
+        return None
+    form = "before, after, op" if envelopes >= flat else "__op, __deleted"
+    return (
+        f"{envelopes + flat} of {len(records)} samples are Debezium's change events ({form}): each event becomes a row, "
+        f"and an update or a delete is one more row"
+    )
+
+
+def placeholders(records: Iterable[dict[str, Any]]) -> tuple[FieldPath, ...]:
+    """Fields in which Debezium's placeholder stands for a value that did not change, in the order they appear."""
+    fields = (
+        path
+        for record in records
+        for path, value in _leaves((), record)
+        if value == TOAST_PLACEHOLDER
+    )
+    return tuple(dict.fromkeys(fields))
+
+
+def _is_envelope(value: object) -> bool:
+    if not isinstance(value, dict) or not value.keys() >= _ENVELOPE:
+        return False
+    return "before" in value or "after" in value
+
+
+class _Bare(str):
+    """``NaN``, ``Infinity`` or ``-Infinity`` without quotes."""
+
+    __slots__ = ()
+
+
+def _reason(value: bytes, unfit: Unfit) -> str:
+    """The reason of a sample that does not parse; names the fields of bare NaN, which the decoder does not look for."""
+    if "bare" not in unfit.message:
+        return unfit.message
+    try:
+        parsed = json.loads(value, parse_constant=_Bare)
+    except ValueError:
+        return unfit.message
+    fields = dict.fromkeys(
+        f"{spell(path)} is a bare {leaf}"
+        for path, leaf in _leaves((), parsed)
+        if isinstance(leaf, _Bare)
+    )
+    return f"{', '.join(fields)}, which is not JSON"
+
+
+def _leaves(path: FieldPath, value: Any) -> Iterator[tuple[FieldPath, Any]]:
+    pending = [(path, value)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, dict):
+            pending += [((*path, name), member) for name, member in reversed(value.items())]
+        elif isinstance(value, list):
+            pending += [((*path, "element"), item) for item in reversed(value)]
+        else:
+            yield path, value
+
+
+#: Deeper values are not looked into: ``planner.type_text`` reads no deeper types either.
+MAX_NESTING = 32
+
+
+@dataclass(slots=True)
+class FieldValues:
+    """One field: its values that are not null, and the fields inside its objects and arrays.
+
+    ``members`` come in the order their names first appear.
+    """
+
+    path: FieldPath
+    values: list[Any]
+    nulls: int
+    members: dict[str, FieldValues] = field(default_factory=dict)
+    element: FieldValues | None = None
+
+    @classmethod
+    def of(cls, path: FieldPath, values: Sequence[Any]) -> FieldValues:
+        present = [value for value in values if value is not None]
+        node = cls(path, present, len(values) - len(present))
+        if len(path) > MAX_NESTING:
+            return node
+        members: dict[str, list[Any]] = {}
+        elements: list[Any] = []
+        arrays = False
+        for value in present:
+            if isinstance(value, dict):
+                for name, member in value.items():
+                    members.setdefault(name, []).append(member)
+            elif isinstance(value, list):
+                arrays = True
+                elements += value
+        node.members = {name: cls.of((*path, name), inside) for name, inside in members.items()}
+        if arrays:
+            node.element = cls.of((*path, "element"), elements)
+        return node
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """How often each kind occurs: ``a string``, ``an object``."""
+        return Counter(map(kind_of, self.values))
+
+    @property
+    def is_too_deep(self) -> bool:
+        return len(self.path) > MAX_NESTING and any(
+            isinstance(value, dict | list) for value in self.values
+        )
+
+    def inside(self, name: str) -> FieldValues | None:
+        """Return the member of this name, or the element."""
+        return self.members.get(name) or (self.element if name == "element" else None)
+
+    def all_inside(self) -> Iterator[FieldValues]:
+        """Return every field inside, at any depth."""
+        for node in (*self.members.values(), *([self.element] if self.element else ())):
+            yield node
+            yield from node.all_inside()

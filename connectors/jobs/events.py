@@ -1,0 +1,87 @@
+"""Events that a tierer reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from connectors.jobs.round import RoundResult
+from planner.errors import FederationError, StalePlan
+from planner.names import TableName
+from planner.seam.binding import Binding
+from planner.tiering.schedule import Backfill
+from planner.tiering.triggers import Lag, Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class TableMeasured:
+    table: TableName
+    lag: Lag
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPublished:
+    """``backfill`` is None unless the table was more than one publish behind."""
+
+    table: TableName
+    done: RoundResult
+    trigger: Trigger
+    backfill: Backfill | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRefused:
+    """Nothing was published: another tierer was first, or the plan's facts were gone. Tried again at once."""
+
+    table: TableName
+    error: StalePlan
+
+
+@dataclass(frozen=True, slots=True)
+class TableFailed:
+    """The table waits; no table: the catalogs could not be listed.
+
+    ``count`` failures in a row, the first ``failing_s`` seconds ago. ``is_first``: the error is another one than before, or
+    was not told for a while.
+    """
+
+    table: TableName | None
+    error: FederationError
+    retry_s: float
+    count: int = 1
+    failing_s: float = 0.0
+    is_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DrainFailed:
+    """A table is not tiered up to the log's end. The failure that ends the drain is another table's."""
+
+    table: TableName
+    error: FederationError
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecovered:
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class TableRemoved:
+    """The table is not there any more, or not bound."""
+
+    table: TableName
+
+
+Event = (
+    TableMeasured
+    | RoundPublished
+    | RoundRefused
+    | TableFailed
+    | DrainFailed
+    | TableRecovered
+    | TableRemoved
+)
+#: Called from several threads; must not raise.
+Listener = Callable[[Event], None]

@@ -1,0 +1,104 @@
+"""What a source needs of catalogs and brokers while it plans, opened once in its process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from connectors.cuts import BoundsCache, PastCuts, current_cuts
+from connectors.iceberg.pin_cache import PinCache
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.clusters import KafkaClusters
+from connectors.spark.lake.tasks import cold_errors, engine
+from connectors.spark.options import LakeSettings
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
+from planner.offsets import OffsetVector
+from planner.ports import SqlRelation, TopicSource
+from planner.reading.filters import Condition
+from planner.seam.cut import TableCut
+from planner.seam.freshness import parse_wait_for
+from planner.seam.time_travel import CutEntry
+
+#: Catalogs are asked so often whether there is a newer snapshot.
+_REFRESH_S = 5.0
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class OpenedLake:
+    """Not pickled. ``close`` ends its threads and connections."""
+
+    settings: LakeSettings
+    store: IcebergStore
+    log: KafkaClusters
+    pins: PinCache
+    bounds: BoundsCache
+
+    @classmethod
+    def of(cls, settings: LakeSettings) -> OpenedLake:
+        store = IcebergStore(settings.catalogs, roots=settings.roots)
+        log = KafkaClusters(settings.clusters)
+        pins = PinCache(store, refresh_s=_REFRESH_S, idle_s=float("inf"))
+        return cls(settings, store, log, pins, BoundsCache(log))
+
+    def cut(self, table: TableName, wait_for: str | None = None) -> TableCut:
+        """Cut a table as it is, once it has the records of ``wait_for``; raises as ``connectors.cuts.current_cuts``."""
+        records = None if wait_for is None else parse_wait_for(wait_for)
+        cuts, _ = current_cuts(self.pins, self.bounds, [table], wait_for=records)
+        return cuts[table]
+
+    def past_cut(self, entry: CutEntry) -> TableCut:
+        return PastCuts(self.pins, self.bounds.measure).cut(entry)
+
+    def first_cold(self, cut: TableCut, since_us: int) -> OffsetVector:
+        """Return the first offset of a cold row of that time or later, per partition that has one.
+
+        Raises:
+            SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
+        """
+        if cut.cold.snapshot_id is None:
+            return OffsetVector()
+        names = {KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP}
+        since = pa.scalar(since_us, pa.timestamp("us", tz="UTC"))
+        rows = ((Condition(KAFKA_TIMESTAMP, ">=", (since,)),),)
+        relation = self.store.scan(cut.cold, rows, names)
+        if not isinstance(relation, SqlRelation):
+            return OffsetVector()
+        sql = (
+            f"SELECT {KAFKA_PARTITION}, min({KAFKA_OFFSET}) FROM ({relation.sql}) "  # noqa: S608 - our SQL
+            f"WHERE {KAFKA_PARTITION} IS NOT NULL AND {KAFKA_OFFSET} IS NOT NULL "
+            f"AND {KAFKA_TIMESTAMP} >= make_timestamptz({since_us}) GROUP BY 1"
+        )
+        with cold_errors(str(cut.table)), engine(self.settings.secrets).cursor() as cursor:
+            return OffsetVector.of(cursor.execute(sql).fetchall())
+
+    def first_hot(self, cut: TableCut, since_us: int, but: Sequence[int]) -> OffsetVector:
+        """Return the first offset of a record of the tail of that time or later, per partition that has one.
+
+        Partitions of ``but`` are left out. Reads the tail, and decodes none of it.
+
+        Raises:
+            FederationError: as ``planner.ports.Log.fetch``.
+        """
+        ranges = [span for span in cut.new_hot if span.partition not in but]
+        if cut.hot is None or not ranges:
+            return OffsetVector()
+        firsts: dict[int, int] = {}
+        source = TopicSource(cut.hot.topic, cut.hot.topic_id)
+        for batch in self.log.fetch(source, ranges, timeout_s=_TIMEOUT_S):
+            names = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP)
+            columns = [batch.column(name) for name in names]
+            columns[2] = columns[2].cast("int64")
+            for partition, offset, time_us in zip(
+                *(column.to_pylist() for column in columns), strict=True
+            ):
+                if time_us is not None and time_us >= since_us:
+                    firsts.setdefault(partition, offset)
+        return OffsetVector.of(firsts.items())
+
+    def close(self) -> None:
+        self.pins.stop()
+        self.log.close()
+        self.store.close()

@@ -1,0 +1,191 @@
+"""The tail of a cut for Spark: decoded once, then kept, so that no action asks the log again.
+
+A small tail is read and decoded in this process, or comes from a server that has it decoded; a large one is read by
+executors with the tierer's own reader. Where this machine's disk is the executors' too, it is kept as Parquet that Spark
+reads natively, which scans in a third of the time of a local relation; else in Spark, or in a place of the user's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from connectors.decoding.registry import decoder_for
+from connectors.spark.errors import java_errors
+from connectors.spark.publish.splits import RangeReader, map_in_arrow, share_out
+from connectors.spark.remote.load import ServedTails
+from connectors.spark.types import floating_fields, projected, struct_type
+from planner.errors import BadConfig, LimitExceeded, StalePlan, Unavailable
+from planner.offsets import OffsetRange, cut_up
+from planner.ports import Log
+from planner.seam.cut import TableCut
+
+#: A tail up to this size is fetched by the driver, which takes less time than starting tasks.
+TAIL_LOCAL_BYTES = 64 << 20
+#: Rows of one file: a file is one task.
+_FILE_ROWS = 250_000
+#: What a task of an executor reads: some seconds' work.
+_SPLIT_OFFSETS = 500_000
+FETCH_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class TailKeeper:
+    """Decodes the tails of cuts and keeps them. Thread-safe.
+
+    ``open_log`` is pickled and called on executors. ``folder`` is this process's own; None: executors are on other
+    machines. ``location`` is a place that all of them write to and read from, if there is one. ``served``: small tails come
+    from a server, where it has them.
+    """
+
+    session: SparkSession
+    log: Log
+    open_log: Callable[[], AbstractContextManager[Log]]
+    folder: Path | None
+    location: str | None = None
+    local_bytes: int = TAIL_LOCAL_BYTES
+    served: ServedTails | None = None
+
+    def decode(self, cut: TableCut) -> DataFrame:
+        """Read the tail of a cut now, to its end; return its rows, which stay the same.
+
+        Raises:
+            FederationError: as ``planner.ports.Log.fetch`` and the decoder.
+        """
+        schema = struct_type(cut.cold.schema)
+        if not cut.new_hot:
+            return self.session.createDataFrame([], schema)
+        with java_errors(cut.table):
+            batches = self._fetched(cut)
+            if batches is None:
+                return self._by_executors(cut, schema)
+            if self.folder is None:
+                table = pa.Table.from_batches(batches) if batches else None
+                return self.session.createDataFrame([] if table is None else table, schema)
+            return self._opened(_written(batches, self.folder / str(uuid.uuid4())), schema)
+
+    def _fetched(self, cut: TableCut) -> list[pa.RecordBatch] | None:
+        """Return the decoded tail, or None once it shows that it is larger than ``local_bytes``."""
+        if self.served is not None:
+            # The log has the same rows, so what is amiss at the server costs time alone.
+            with contextlib.suppress(Unavailable, StalePlan, LimitExceeded):
+                rows = self.served.rows(cut)
+                if rows is not None:
+                    return self._small(rows)
+        return self._small(self._of_log(cut))
+
+    def _of_log(self, cut: TableCut) -> Generator[pa.RecordBatch, None, None]:
+        reader = self._reader(cut, (cut.new_hot,))
+        below = {} if cut.watermark is None else cut.watermark.epochs.as_dict()
+        epochs = {
+            span.partition: below[span.partition]
+            for span in cut.new_hot
+            if span.partition in below
+        }
+        return reader.rows(self.log, cut.new_hot, epochs)
+
+    def _small(
+        self, rows: Generator[pa.RecordBatch, None, None]
+    ) -> list[pa.RecordBatch] | None:
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        with contextlib.closing(rows):
+            for batch in rows:
+                batches.append(batch)
+                size += batch.nbytes
+                if size > self.local_bytes:
+                    return None
+        return batches
+
+    def _by_executors(self, cut: TableCut, schema: StructType) -> DataFrame:
+        splits = [split for span in cut.new_hot for split in cut_up(span, _SPLIT_OFFSETS)]
+        tasks = share_out(splits, len(splits))
+        indexes = self.session.range(0, len(tasks), 1, len(tasks))
+        rows = map_in_arrow(indexes, self._reader(cut, tasks), schema)
+        name = str(uuid.uuid4())
+        if self.folder is not None or self.location is not None:
+            folder = (
+                str(self.folder / name)
+                if self.folder is not None
+                else f"{(self.location or '').rstrip('/')}/{name}"
+            )
+            rows.write.parquet(folder)
+            return _compared_as_spark_does(self._opened([folder], schema), cut)
+        # An executor that is lost takes its part along; that is read again, up to the same end.
+        stored = rows.persist(StorageLevel.DISK_ONLY)
+        stored.count()
+        return _compared_as_spark_does(stored, cut)
+
+    def _opened(self, files: Sequence[str], schema: StructType) -> DataFrame:
+        if not files:
+            return self.session.createDataFrame([], schema)
+        # With its schema: Spark starts no job to find out.
+        return self.session.read.schema(schema).parquet(*files)
+
+    def _reader(self, cut: TableCut, tasks: tuple[tuple[OffsetRange, ...], ...]) -> RangeReader:
+        if cut.binding is None or cut.hot is None:
+            raise ValueError(f"{cut.table} has no topic")
+        return RangeReader(
+            tasks=tasks,
+            schema=cut.cold.schema,
+            binding=cut.binding,
+            topic=cut.hot.topic,
+            topic_id=cut.hot.topic_id,
+            open_log=self.open_log,
+            open_decoder=functools.partial(decoder_for, str(cut.table)),
+            timeout_s=FETCH_TIMEOUT_S,
+        )
+
+
+def _compared_as_spark_does(rows: DataFrame, cut: TableCut) -> DataFrame:
+    """Keep conditions on floating columns from the statistics and dictionaries of what Spark wrote: see ``_written``."""
+    schema = cut.cold.schema
+    return rows.select(*projected(schema, schema, floating_fields(schema)))
+
+
+def _written(batches: Sequence[pa.RecordBatch], folder: Path) -> list[str]:
+    """Write Parquet files without statistics or dictionaries of values; return their paths.
+
+    Bounds in Parquet leave NaN out, which is Spark's largest number, and tell -0.0 from 0.0, which are equal to Spark:
+    row groups with such rows would be left out. The rows are read whole anyway.
+    """
+    files: list[str] = []
+    try:
+        folder.mkdir(mode=0o700)
+        for group in _groups(batches):
+            file = str(folder / f"part-{len(files)}.parquet")
+            with pq.ParquetWriter(
+                file,
+                group[0].schema,
+                compression="zstd",
+                use_dictionary=False,
+                write_statistics=False,
+            ) as writer:
+                writer.write_table(pa.Table.from_batches(group))
+            files.append(file)
+    except OSError as error:
+        raise BadConfig(
+            f"the temporary folder does not take the tail ({error.strerror}); free its disk, or set TMPDIR."
+        ) from error
+    return files
+
+
+def _groups(batches: Sequence[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield batches in groups of at most about ``_FILE_ROWS`` rows."""
+    ends = list(itertools.accumulate(batch.num_rows for batch in batches))
+    for _, group in itertools.groupby(
+        zip(ends, batches, strict=True), lambda each: each[0] // _FILE_ROWS
+    ):
+        yield [batch for _, batch in group]

@@ -1,0 +1,336 @@
+"""Shares of a table's rows that tasks read by themselves: cold ones through DuckDB, hot ones from the log.
+
+What a task needs is in its share and its ``TaskReader``: it asks no catalog.
+
+Shares the rows of a cut out to tasks: cold ones by data file, hot ones by offsets.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from connectors import duckdb_extensions as extensions
+from connectors.decoding.registry import decoder_for
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.clusters import KafkaClusters
+from connectors.spark.columns import converted, spark_type
+from connectors.spark.errors import pack
+from connectors.spark.publish.splits import RangeReader, Task, share_out
+from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetRange, cut_up
+from planner.ports import SqlRelation
+from planner.reading.filters import (
+    EVERYTHING,
+    Condition,
+    ScanFilter,
+    needed_ranges,
+    rows_within,
+)
+from planner.schema import Column, TableSchema, project
+from planner.seam.binding import Binding
+from planner.seam.cut import TableCut
+from planner.spark_conditions import SparkCondition, both, duckdb_sql, files_filter, mask
+from planner.sql_text import identifier
+
+#: Rows of one Arrow batch from DuckDB.
+_BATCH_ROWS = 65_536
+
+#: A task has one core, and streams: it needs little memory. Nothing is downloaded.
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "memory_limit": "1GB",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+}
+
+_TIMEOUT_S = 600.0
+
+
+class ColdShare(InputPartition):
+    """``sql`` is DuckDB's, and names files or a metadata file; its columns have the names of ``schema``."""
+
+    def __init__(self, table: str, sql: str, schema: TableSchema) -> None:
+        self.table = table
+        self.sql = sql
+        self.schema = schema
+
+
+class HotShare(InputPartition):
+    """``ranges`` of a topic, decoded as ``schema`` and ``binding`` say."""
+
+    def __init__(
+        self,
+        table: str,
+        schema: TableSchema,
+        binding: Binding,
+        topic: str,
+        topic_id: str,
+        ranges: Task,
+    ) -> None:
+        self.table = table
+        self.schema = schema
+        self.binding = binding
+        self.topic = topic
+        self.topic_id = topic_id
+        self.ranges = ranges
+
+
+@dataclass(frozen=True)
+class TaskReader:
+    """Reads shares on executors, in the columns of ``schema`` by field id. Pickled to them.
+
+    ``secrets`` are DuckDB's, for object stores; ``clusters`` librdkafka's properties by name. ``condition``: no other rows;
+    the columns behind the first ``width`` of ``schema`` are there for it alone.
+    """
+
+    schema: TableSchema
+    clusters: Mapping[str, Mapping[str, str]]
+    secrets: tuple[str, ...]
+    condition: SparkCondition | None = None
+    width: int | None = None
+
+    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a share; of nothing, nothing.
+
+        Raises:
+            RuntimeError: with an error of ``planner.errors`` in its text (``connectors.spark.errors.unpack``).
+        """
+        if share is None:
+            return
+        try:
+            batches = self._cold(share) if isinstance(share, ColdShare) else self._hot(share)
+            for batch in batches:
+                rows = in_columns(share.table, batch, share.schema, self.schema)
+                if self.condition is not None:
+                    rows = rows.filter(mask(self.condition, rows))
+                yield rows if self.width is None else rows.select(range(self.width))
+        except FederationError as error:
+            raise pack(error) from error
+
+    def _hot(self, share: HotShare) -> Iterator[pa.RecordBatch]:
+        reader = RangeReader(
+            tasks=(share.ranges,),
+            schema=share.schema,
+            binding=share.binding,
+            topic=share.topic,
+            topic_id=share.topic_id,
+            open_log=functools.partial(KafkaClusters, self.clusters),
+            open_decoder=functools.partial(decoder_for, share.table),
+            timeout_s=_TIMEOUT_S,
+        )
+        with reader.opened() as log:
+            yield from reader.rows(log, share.ranges)
+
+    def _cold(self, share: ColdShare) -> Iterator[pa.RecordBatch]:
+        with cold_errors(share.table), engine(self.secrets).cursor() as cursor:
+            yield from cursor.execute(share.sql).to_arrow_reader(_BATCH_ROWS)
+
+
+def in_columns(
+    table: str, batch: pa.RecordBatch, own: TableSchema, schema: TableSchema
+) -> pa.RecordBatch:
+    """Return the columns of ``schema``, as Spark holds them, out of rows with those of ``own``.
+
+    Raises:
+        StalePlan: a column has a type now that its old one does not hold.
+    """
+    names = set(batch.schema.names)
+    columns, fields = [], []
+    for each in project(schema, own):
+        kind = spark_type(each.column.type)
+        source = each.source
+        if source is None or source.name not in names:
+            column = pa.nulls(batch.num_rows, kind)
+        else:
+            column = batch.column(source.name)
+            try:
+                column = converted(column, source.type, each.column.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+                raise StalePlan(
+                    f"{table}: column {each.column.name} has another type since the query was started; start it again.",
+                    table=table,
+                    column=each.column.name,
+                ) from error
+        columns.append(column)
+        fields.append(pa.field(each.column.name, kind))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+@functools.cache
+def engine(secrets: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
+    """Return this process's DuckDB, opened once: extensions take longer to load than most shares to read."""
+    connection = duckdb.connect(":memory:", config=_SETTINGS)
+    extensions.load(connection, extensions.LOCAL)
+    if secrets:
+        extensions.load(connection, extensions.REMOTE)
+        connection.execute("SET GLOBAL enable_http_metadata_cache = true")
+    for secret in secrets:
+        connection.execute(secret)
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
+
+
+class cold_errors:
+    """Translates what DuckDB raises about a table's files; its words hold paths."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if not isinstance(error, duckdb.Error):
+            return
+        if (
+            "No such file" in str(error)
+            or "404" in str(error)
+            or "No files found" in str(error)
+        ):
+            raise SnapshotExpired(
+                f"{self._table}: a data file of the snapshot is gone; it has expired. Start the query again.",
+                table=self._table,
+            ) from error
+        raise ColdStoreUnavailable(
+            f"{self._table}: a data file could not be read; try again.", table=self._table
+        ) from error
+
+
+SIDES = ("cold", "tail")
+
+#: Tasks of the cold side of one read at most, and of the hot side.
+MAX_SHARES = 200
+
+#: What one task reads of a log.
+SHARE_OFFSETS = 250_000
+
+#: More ranges are compared with files by their outermost bounds.
+_MAX_ALTERNATIVES = 100
+
+
+def shares(
+    store: IcebergStore,
+    cut: TableCut,
+    columns: Sequence[Column],
+    sides: Collection[str] = SIDES,
+    *,
+    whole_cold: bool,
+    condition: SparkCondition | None = None,
+) -> list[InputPartition]:
+    """Share out the rows of a cut, which an increment may narrow; ``columns`` are those that are read, by field id.
+
+    ``whole_cold``: with cold rows that came from no record, where the cut has them. ``condition``: other rows may be left
+    out, as far as that takes no reading.
+
+    Raises:
+        FederationError: as ``IcebergStore.scan``.
+    """
+    cold = (
+        _cold(store, cut, columns, condition, whole_cold=whole_cold) if "cold" in sides else []
+    )
+    return [*cold, *(_hot(cut, condition) if "tail" in sides else [])]
+
+
+def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFilter:
+    """Say by statistics of files which can have rows of ``ranges``."""
+    types = {column.name: column.type for column in schema.columns}
+
+    def between(name: str, low: int, high: int) -> Condition:
+        kind = types[name]
+        return Condition(name, "between", (pa.scalar(low, kind), pa.scalar(high, kind)))
+
+    if len(ranges) > _MAX_ALTERNATIVES:
+        low = min(span.start for span in ranges)
+        return ((between(KAFKA_OFFSET, low, max(span.stop for span in ranges) - 1),),)
+    return tuple(
+        (
+            between(KAFKA_PARTITION, span.partition, span.partition),
+            between(KAFKA_OFFSET, span.start, span.stop - 1),
+        )
+        for span in ranges
+    )
+
+
+def _cold(
+    store: IcebergStore,
+    cut: TableCut,
+    columns: Sequence[Column],
+    condition: SparkCondition | None,
+    *,
+    whole_cold: bool,
+) -> list[InputPartition]:
+    ids = {column.field_id for column in columns}
+    schema = cut.cold.schema
+    names = {column.name for column in schema.columns if column.field_id in ids}
+    rows = _rows(condition)
+    if whole_cold and cut.is_cold_whole:
+        # One column at least: rows without any could not be counted.
+        names = names or {schema.columns[0].name}
+        relations, _ = store.shares(cut.cold, rows, names, MAX_SHARES)
+        return [_share(cut, relation, names, None, condition) for relation in relations]
+    ranges = needed_ranges(cut.new_cold, rows)
+    if not ranges:
+        return []
+    names |= {KAFKA_PARTITION, KAFKA_OFFSET}
+    relations, are_files = store.shares(
+        cut.cold, both(offsets_filter(schema, ranges), rows), names, MAX_SHARES
+    )
+    if are_files:
+        return [_share(cut, relation, names, ranges, condition) for relation in relations]
+    # The engine's own scan reads the whole table: each task a part of the offsets.
+    splits = [split for span in ranges for split in cut_up(span, SHARE_OFFSETS)]
+    return [
+        _share(cut, relation, names, task, condition)
+        for relation in relations
+        for task in share_out(splits, MAX_SHARES)
+    ]
+
+
+def _rows(condition: SparkCondition | None) -> ScanFilter:
+    return EVERYTHING if condition is None else files_filter(condition)
+
+
+def _share(
+    cut: TableCut,
+    relation: SqlRelation,
+    names: Collection[str],
+    ranges: Sequence[OffsetRange] | None,
+    condition: SparkCondition | None,
+) -> ColdShare:
+    rows = relation.sql if ranges is None else rows_within(relation.sql, ranges)
+    listed = ", ".join(identifier(name) for name in cut.cold.schema.names if name in names)
+    where = "" if condition is None else f" WHERE {duckdb_sql(condition)}"
+    # The engine's own scan has all columns.
+    return ColdShare(
+        str(cut.table),
+        f"SELECT {listed} FROM ({rows}){where}",  # noqa: S608 - quoted
+        cut.cold.schema,
+    )
+
+
+def _hot(cut: TableCut, condition: SparkCondition | None) -> list[InputPartition]:
+    if cut.hot is None or cut.binding is None:
+        return []
+    ranges = needed_ranges(cut.new_hot, _rows(condition))
+    splits = [split for span in ranges for split in cut_up(span, SHARE_OFFSETS)]
+    return [
+        HotShare(
+            str(cut.table),
+            cut.cold.schema,
+            cut.binding,
+            cut.hot.topic,
+            cut.hot.topic_id,
+            task,
+        )
+        for task in share_out(splits, MAX_SHARES)
+    ]

@@ -1,0 +1,266 @@
+"""Publishes staged files: the offset compare-and-set as one Iceberg transaction (docs/internals/watermark.md).
+
+Iceberg may apply a transaction again on newer metadata, so the decision is made inside, by a validator that gets the
+ancestry the commit is about to build on. It refuses any head but the one the watermark text names; then the whole is
+built again, check included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from connectors import failpoints
+from connectors.spark.errors import SparkLost, java_errors
+from connectors.spark.metadata import TableState, each, load_table, read_state
+from connectors.spark.publish.append_files import LeadingMetrics
+from connectors.spark.publish.history_facts import SparkEvidence
+from connectors.spark.publish.stage import (
+    FOREVER_MS,
+    branch_of,
+    check_same_table,
+    staged_snapshot,
+)
+from connectors.table_facts import with_statistics
+from planner.errors import (
+    CatalogUnavailable,
+    FederationError,
+    InternalError,
+    StalePlan,
+    TieringConflict,
+    Unavailable,
+)
+from planner.names import TableName
+from planner.ports import Staged
+from planner.seam.binding import MIRROR, parse_binding
+from planner.seam.snapshots import TAG
+from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark, parse_watermark
+from planner.tiering.plan import TieringPlan
+from planner.tiering.publish import advance, check_publish
+
+#: Set so that expiry knows a published file is not only the staged snapshot's (Iceberg's SnapshotSummary).
+_SOURCE_SNAPSHOT = "source-snapshot-id"
+# Ten lost commits in a row mean a busier writer than any we know of.
+_ATTEMPTS = 10
+_BACKOFF_S = 0.05
+_MAX_BACKOFF_S = 2.0
+
+
+class Publisher:
+    def __init__(self, session: SparkSession, table: TableName) -> None:
+        self._session = session
+        self._table = table
+        self._evidence: dict[tuple[object, ...], Any] = {}
+        self._read: tuple[str, TableState] | None = None
+        ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
+
+    def publish(self, staged: Staged) -> Watermark:
+        """Commit; return the watermark that then holds. See ``planner.ports.TieringTarget.publish``.
+
+        Raises:
+            TieringConflict, ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``check_publish``.
+            SnapshotExpired: somebody removed the staged rows. Plan again.
+            CatalogUnavailable: it did not take the commit. If it still applies it later, the next plan starts
+                from there.
+        """
+        last: FederationError | None = None
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                # Jitter keeps two tierers that collided from colliding again.
+                wait_s = min(_BACKOFF_S * 2**attempt, _MAX_BACKOFF_S)
+                time.sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311
+            try:
+                with java_errors(self._table):
+                    return self._try(staged)
+            except _BuiltOnOldHead:
+                last = None
+            except StalePlan:
+                # The conflict may be this run's own commit, if its answer was lost.
+                with java_errors(self._table):
+                    landed = landed_watermark(self._state(self._begin()), staged)
+                if landed is None:
+                    raise
+                return landed
+            except SparkLost:
+                # Nothing can be looked up here any more; the next plan starts from what was committed.
+                raise
+            except Unavailable as error:
+                # Committed or not may be unknown: the next attempt looks before it does anything.
+                last = error
+            except InternalError:
+                # A retry does not mend a bug; one look tells whether it struck after the commit.
+                with contextlib.suppress(FederationError), java_errors(self._table):
+                    landed = landed_watermark(self._state(self._begin()), staged)
+                    if landed is not None:
+                        return landed
+                raise
+        raise last or CatalogUnavailable(
+            f"{self._table}: other writers committed first {_ATTEMPTS} times in a row; try again.",
+            table=str(self._table),
+        )
+
+    def _try(self, staged: Staged) -> Watermark:
+        transaction = self._begin()
+        state = self._state(transaction)
+        landed = landed_watermark(state, staged)
+        if landed is not None:
+            return landed
+        check = _AncestryCheck(
+            lambda head: self._decide(staged.plan, state.head, head, transaction)
+        )
+        try:
+            mark = _build(self._session, staged, state, transaction, check)
+            failpoints.reach("before_commit")
+            transaction.commitTransaction()
+        except (Py4JError, PySparkException) as error:
+            if check.refusal is None:
+                raise
+            raise check.refusal from error
+        finally:
+            check.let_go()
+        return mark
+
+    def _begin(self) -> Any:
+        return load_table(self._session, self._table).newTransaction()
+
+    def _state(self, transaction: Any) -> TableState:
+        """What the transaction builds on: the newest metadata, and newer when Iceberg applies it again.
+
+        A metadata file never changes, so the one read last is not read again: with some hundred snapshots that
+        takes as long as the commit. What a transaction has added to is in no file.
+        """
+        metadata = transaction.currentMetadata()
+        location = metadata.metadataFileLocation()
+        if self._read is not None and location == self._read[0]:
+            return self._read[1]
+        state = read_state(self._session, metadata)
+        self._read = None if location is None else (location, state)
+        return state
+
+    def _decide(
+        self, plan: TieringPlan, built_on: int | None, head: int | None, transaction: Any
+    ) -> None:
+        state = self._state(transaction)
+        if head != built_on or head is None or state.head != head:
+            raise _BuiltOnOldHead
+        check_same_table(plan, state)
+        _check_same_binding(plan, state)
+        evidence = SparkEvidence(self._session, self._table, transaction, self._evidence)
+        check_publish(plan, with_statistics(state.history, head, evidence), head)
+
+
+def _build(
+    session: SparkSession,
+    staged: Staged,
+    state: TableState,
+    transaction: Any,
+    check: _AncestryCheck,
+) -> Watermark:
+    """Add everything the commit holds to ``transaction``; the check runs inside the first step."""
+    run = staged.reference
+    head = check_same_table(staged.plan, state)
+    mark = advance(staged.plan, staged.outcomes, run=run, head=head)
+    text = format_watermark(mark)
+    append = transaction.newAppend()
+    if staged.plan.splits:
+        source = staged_snapshot(staged.plan, state, run)
+        table = transaction.table()
+        metrics = LeadingMetrics(session, table)
+        for file in each(table.snapshot(source).addedDataFiles(table.io())):
+            append.appendFile(metrics.completed(file))
+        append.set(_SOURCE_SNAPSHOT, str(source))
+    append.set(SUMMARY_KEY, text).validateWith(check).commit()
+    transaction.updateProperties().set(MIRROR, text).commit()
+    published = transaction.table().currentSnapshot().snapshotId()
+    refs = transaction.manageSnapshots()
+    if TAG in state.refs:
+        refs.replaceTag(TAG, published)
+    else:
+        refs.createTag(TAG, published)
+    refs.setMaxRefAgeMs(TAG, FOREVER_MS)
+    if branch_of(run) in state.refs:
+        refs.removeBranch(branch_of(run))
+    refs.commit()
+    return mark
+
+
+class _BuiltOnOldHead(Exception):
+    """The table moved after the transaction was built."""
+
+
+class _AncestryCheck:
+    """``org.apache.iceberg.SnapshotAncestryValidator`` (Iceberg 1.12) as a Python object.
+
+    Java's transaction refers to it, and its decision to the transaction: a cycle through two processes' memory that no
+    collector sees. The caller must release it, or every publish leaves its table's whole metadata in the driver.
+    """
+
+    def __init__(self, decide: Callable[[int | None], None]) -> None:
+        self._decide: Callable[[int | None], None] | None = decide
+        self.refusal: Exception | None = None
+
+    def validate(self, ancestors: Any) -> bool:
+        """Return whether the commit may build on ``ancestors``, newest first."""
+        head = next((snapshot.snapshotId() for snapshot in each(ancestors)), None)
+        self.refusal = None
+        try:
+            if self._decide is None:
+                raise InternalError("A commit was checked after its end.")  # noqa: TRY301
+            self._decide(head)
+        except Exception as error:  # noqa: BLE001 - Java cannot carry it; ``publish`` raises it again
+            self.refusal = error
+        return self.refusal is None
+
+    def errorMessage(self) -> str:
+        return str(self.refusal)
+
+    def let_go(self) -> None:
+        """Drop all references to Java objects, a refusal's frames included."""
+        self._decide = self.refusal = None
+
+    class Java:
+        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
+
+
+def landed_watermark(state: TableState, staged: Staged) -> Watermark | None:
+    """Return the watermark of the commit of this run if the table has it.
+
+    Walks back to the commit the plan started from; a broken chain is looked up in the tag.
+    """
+    for text in _texts(state):
+        mark = parse_watermark(text)
+        if mark.run == staged.reference:
+            return mark
+        if mark.run == staged.plan.start.run:
+            return None
+    return None
+
+
+def _texts(state: TableState) -> Iterator[str]:
+    history = state.history
+    for snapshot in history.line(state.head):
+        if snapshot.watermark_text is not None and snapshot.operation != "replace":
+            yield snapshot.watermark_text
+        parent_id = snapshot.parent_id
+        if parent_id is not None and parent_id not in history.snapshots and history.mirror:
+            yield history.mirror
+
+
+def _check_same_binding(plan: TieringPlan, state: TableState) -> None:
+    binding = parse_binding(plan.pin.table, state.properties)
+    # Skips belong to the watermark, which is compared by itself.
+    planned = replace(plan.binding, skips=())
+    if binding is None or (binding.address, binding.shape) != (planned.address, planned.shape):
+        raise TieringConflict(
+            f"{plan.pin.table}: the table's binding changed since this tiering was planned; plan again.",
+            table=str(plan.pin.table),
+        )
