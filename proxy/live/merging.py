@@ -13,7 +13,7 @@ from planner.errors import FederationError
 from planner.live.tiling import Merge
 from planner.seam.cut import Pin, TableCut
 from proxy.deadline import Cancellation, Deadline
-from proxy.live.answers import TableAnswers
+from proxy.live.load_ledger import TableAnswers
 from proxy.live.pieces import PieceWriter
 
 _log = logging.getLogger(__name__)

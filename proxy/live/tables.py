@@ -41,14 +41,13 @@ from planner.statement.references import check_no_side
 from proxy.access.policy import AccessPolicy
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
-from proxy.live.answers import Answer, TableAnswers, etag_of
+from proxy.live.load_ledger import Answer, TableAnswers, Texts, etag_of
 from proxy.live.merging import MergeTask, Merging
 from proxy.live.pieces import PieceWriter
 from proxy.live.room import MAX_LIVE_BYTES, Rooms
-from proxy.live.texts import Texts
 from proxy.query.cut import FreshnessContract, SnapshotCutter
 from proxy.session import Session
-from proxy.tail.entries import key_of
+from proxy.tail.followed_table import key_of
 from proxy.tail.tails import Tails
 
 #: A load whose files somebody removes meanwhile is answered anew.

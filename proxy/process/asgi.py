@@ -22,7 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from planner.errors import BadConfig
-from proxy.process.connections import Connections, Listener
+from proxy.process.sockets import Connections, Listener
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -3,19 +3,34 @@
 Without limits one user's wide statements took all of a machine of 24 GB: DuckDB's own limit is 80 % of it, which leaves out
 binding and the work on a single row. The machine stood still for twenty minutes before the kernel ended the
 process.
+
+Bounds the freed memory that glibc's ``malloc`` keeps, by the machine instead of by the number of threads.
+
+Threads that allocate at once get arenas of their own, up to eight for each processor, and no arena uses what another
+has free. gRPC and the engine have up to hundreds of threads that come and go. With one arena per processor 64 clients
+left 66 MB of heap instead of 86, at the same speed (glibc 2.36, 2 processors), but a thread that frees a large tree
+keeps its arena's lock for up to 100 ms, and half of all others waited for it. Now it is a quarter of that.
+DuckDB, Arrow and small Python objects
+have allocators of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 
 #: Of all: the engine's part, and the whole process's. Other processes are on the machine, one of ours that reads topics.
 _ENGINE, _PROCESS = 0.5, 0.8
+
 #: Of the process, where only that is given; and of the engine's limit, where only that is.
 _ENGINE_OF_PROCESS, _BEYOND_ENGINE = 0.625, 1.25
+
 _MEMINFO = Path("/proc/meminfo")
+
 _GROUP = Path("/sys/fs/cgroup")
 
 
@@ -61,3 +76,44 @@ def _least(of_machine: str, used_of_group: int) -> int | None:
     with contextlib.suppress(FileNotFoundError, ValueError):
         limits.append(int((_GROUP / "memory.max").read_text()) - used_of_group)
     return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+
+
+# malloc.h
+_M_ARENA_MAX = -8
+
+_ARENAS_EACH = 4
+
+
+def bound_arenas(environment: Mapping[str, str] = os.environ) -> bool:
+    """Allow four arenas for each processor. Call it before threads start. False if nothing was set.
+
+    That is so with another C library, or where ``environment`` configures ``malloc`` already.
+    """
+    if "MALLOC_ARENA_MAX" in environment or "malloc.arena_max" in environment.get(
+        "GLIBC_TUNABLES", ""
+    ):
+        return False
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "gnu_get_libc_version"):
+        return False
+    return bool(libc.mallopt(_M_ARENA_MAX, _ARENAS_EACH * _processors()))
+
+
+def give_back() -> None:
+    """Give memory that is free to the system: what a burst needed would stay with the process for good.
+
+    Some milliseconds for each 100 MB, under an arena's lock: not while anybody waits.
+    """
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
+def _processors() -> int:
+    """Number of processors this process may run on, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -4,6 +4,8 @@ The supervisor starts it again.
 
 DuckDB checks for interrupts between chunks only, and single-row work is outside its memory limit
 (docs/internals/engine.md). Ending the process is the one thing that always works.
+
+What share of the processors' time that the threads of this process could use they did not get.
 """
 
 from __future__ import annotations
@@ -17,31 +19,42 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from proxy.process.starvation import ThreadTimes, starved_share, thread_times
 from proxy.process.suspects import Suspects
 
 _log = logging.getLogger(__name__)
 
 #: Exit codes, outside the range shells use for signals.
 EXIT_STUCK = 70
+
 EXIT_MEMORY = 71
+
 EXIT_SICK = 72
+
 _CHECK_S = 0.25
+
 _PULSE_S = 1.0
+
 #: An engine that is silent for this long is not busy but gone. A starved machine must not look like it.
 _MAX_SILENCE_S = 60.0
+
 _STOP_TIMEOUT_S = 5.0
+
 #: A look that comes this much late: nothing ran meanwhile, the machine was paused or the process stopped.
 _STOOD_STILL_S = 2.0
+
 #: Largest share of the time past a deadline that is excused where threads wait for a processor, whoever has it: a long
 #: statement has a low priority, and gets a tenth of a machine that others fill. What is stuck still ends, ten times as late.
 _MAX_STARVED = 0.9
+
 #: Shares of the process's limit at which one statement is stopped, then all of one user, so that the process need not
 #: end.
 _SHORT = 0.75
+
 _VERY_SHORT = 0.9
+
 #: Time and memory for telling waiting clients that the process ends.
 _FAREWELL_S = 1.0
+
 _FAREWELL_MEMORY = 1.25
 
 
@@ -198,3 +211,32 @@ def resident_bytes() -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+#: Of each thread: nanoseconds on a processor, nanoseconds waiting for one (Linux, Documentation/scheduler/sched-stats).
+ThreadTimes = Mapping[str, tuple[int, int]]
+
+
+def thread_times(tasks: Path = Path("/proc/self/task")) -> ThreadTimes:
+    """Return the times of all threads, by id; none where the kernel does not tell."""
+    times = {}
+    for schedstat in tasks.glob("*/schedstat"):
+        try:
+            ran, waited, _ = schedstat.read_text(encoding="ascii").split()
+            times[schedstat.parent.name] = int(ran), int(waited)
+        except (OSError, ValueError):
+            continue  # it has ended
+    return times
+
+
+def starved_share(before: ThreadTimes, after: ThreadTimes) -> float:
+    """Return what share of the time in which threads could run they waited for a processor, 0 to 1.
+
+    0 where none could run: whoever waits for a lock or a store is not starved.
+    """
+    ran = waited = 0
+    for thread, (ran_before, waited_before) in before.items():
+        if thread in after:
+            ran += after[thread][0] - ran_before
+            waited += after[thread][1] - waited_before
+    return waited / (ran + waited) if waited > 0 and ran >= 0 else 0.0

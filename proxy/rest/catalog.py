@@ -17,8 +17,8 @@ from planner.live.metadata import with_referenced_snapshots
 from planner.names import TableName
 from planner.seam.binding import LIVE
 from proxy.deadline import Deadline
+from proxy.live.load_ledger import Texts
 from proxy.live.tables import LiveTables
-from proxy.live.texts import Texts
 from proxy.rest.errors import UnknownNamespace
 from proxy.rest.warehouses import Warehouse, parse_warehouse
 from proxy.session import Session

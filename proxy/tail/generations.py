@@ -16,7 +16,6 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.schema import size_of
 from proxy.engine.segments import Segments
-from proxy.tail.reading import bare_rows, relations
 from proxy.tail.segment import (
     LeasedTail,
     Segment,
@@ -27,6 +26,7 @@ from proxy.tail.segment import (
     packable,
     without_newest,
 )
+from proxy.tail.segment_sql import bare_rows, relations
 from proxy.tail.tail_ranges import Floor, TailRanges, extend
 
 #: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones

@@ -20,7 +20,8 @@ from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
-from proxy.tail.entries import (
+from proxy.tail.fetching import Fetch
+from proxy.tail.followed_table import (
     FollowedTable,
     PinsInUse,
     epochs_below,
@@ -34,7 +35,6 @@ from proxy.tail.entries import (
     state_of,
     surely_fits,
 )
-from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import IN_PROCESS, Pacing

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from planner.errors import DeadlineExceeded
 from planner.offsets import OffsetRange
-from proxy.tail.entries import FollowedTable, raise_undecodable, unreached
+from proxy.tail.followed_table import FollowedTable, raise_undecodable, unreached
 
 
 @dataclass(slots=True)

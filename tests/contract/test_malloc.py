@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.process.malloc import bound_arenas
+from proxy.process.memory import bound_arenas
 
 COUNT = """
 import ctypes, sys, threading
 
-from proxy.process.malloc import bound_arenas
+from proxy.process.memory import bound_arenas
 
 print(bound_arenas())
 libc = ctypes.CDLL(None)

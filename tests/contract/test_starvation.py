@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.engine.running import give_way
-from proxy.process.starvation import starved_share, thread_times
-from proxy.process.watchdog import Watchdog
+from proxy.process.watchdog import Watchdog, starved_share, thread_times
 
 
 def test_only_what_threads_waited_for_a_processor_is_starved() -> None:

@@ -33,7 +33,7 @@ from proxy.deadline import Deadline
 from proxy.query.cut import redeem_tables
 from proxy.query.executor import Statements
 from proxy.tail.budget import TailLimits
-from proxy.tail.keeper import Keeper
+from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import Pacing
 from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.cold import MemoryColdStore

@@ -476,7 +476,7 @@ SWITCHES = (
     Switch(
         "T14",
         "keep rows decoded with another policy",
-        "proxy/tail/entries.py",
+        "proxy/tail/followed_table.py",
         "decoding, hot.topic_id)",
         "schema.fingerprint, hot.topic_id)",
         (f"{STATEMENTS}::test_a_changed_error_policy_decodes_the_tail_again",),
@@ -484,7 +484,7 @@ SWITCHES = (
     Switch(
         "T14",
         "know a tail by its schema id",
-        "proxy/tail/entries.py",
+        "proxy/tail/followed_table.py",
         "decoding, hot.topic_id)",
         "binding.shape, hot.topic_id)",
         (
@@ -612,7 +612,7 @@ SWITCHES = (
     Switch(
         "T22",
         "read all of a shared tail",
-        "proxy/tail/reading.py",
+        "proxy/tail/segment_sql.py",
         " AND {KAFKA_OFFSET} < {item.stop}",
         "",
         (

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import types
 
-from proxy.engine.nulls import cleared
+from proxy.engine.result import cleared
 
 CANARY = b"CANARY-X"
 #: Values of every width, and of everything that has children.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.process.heartbeat import Heartbeat
+from proxy.process.supervisor import Heartbeat
 
 STEP_S = 0.2
 

@@ -11,9 +11,8 @@ from planner.errors import Cancelled, Overloaded
 from planner.live.tiling import LivePiece
 from planner.offsets import OffsetRange, OffsetVector
 from proxy.deadline import Cancellation, Deadline
-from proxy.live.answers import Answer, TableAnswers, etag_of
+from proxy.live.load_ledger import Answer, TableAnswers, Texts, etag_of
 from proxy.live.room import Room, Rooms
-from proxy.live.texts import Texts
 
 KEY = ("tail",)
 

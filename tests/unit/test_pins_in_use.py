@@ -1,6 +1,6 @@
 """Which watermarks tickets may still need: those of the last seconds, counted from their last use."""
 
-from proxy.tail.entries import PinsInUse
+from proxy.tail.followed_table import PinsInUse
 from tests.harness.builders import watermark
 
 

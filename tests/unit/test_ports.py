@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from proxy.process.ports import await_free
+from proxy.process.sockets import await_free
 
 
 def listening() -> tuple[socket.socket, tuple[str, int]]:

@@ -11,7 +11,7 @@ from planner.errors import DeadlineExceeded, LogUnavailable, TailTooLarge
 from planner.offsets import OffsetRange
 from proxy.tail import tails
 from proxy.tail.budget import TailLimits
-from proxy.tail.keeper import Keeper
+from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import Pacing
 from proxy.tail.tails import FollowSettings
 from tests.harness.builders import FLOWS

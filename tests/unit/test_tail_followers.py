@@ -29,7 +29,7 @@ from planner.seam.cut import TableCut
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
-from proxy.tail.keeper import Keeper
+from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import LocalReader
 from proxy.tail.segment import LeasedTail

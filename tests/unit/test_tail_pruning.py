@@ -8,7 +8,7 @@ import pytest
 from planner.offsets import OffsetRange
 from planner.reading.filters import EVERYTHING, Condition, ScanFilter, needed_ranges
 from planner.statement.conditions import Operator
-from proxy.tail.reading_rate import ReadingRate
+from proxy.tail.follower import ReadingRate
 
 RANGES = (OffsetRange(0, 5, 9), OffsetRange(1, 0, 100), OffsetRange(3, 50, 60))
 

@@ -21,9 +21,8 @@ import click
 
 from planner.errors import FederationError, RequestError
 from proxy.process.garbage import collecting_rarely
-from proxy.process.malloc import bound_arenas
-from proxy.process.open_files import allow_open_files
-from proxy.process.ports import await_free
+from proxy.process.memory import bound_arenas
+from proxy.process.sockets import allow_open_files, await_free
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
 from proxy.process.suspects import Suspects, new_file
 from thermocline.config.settings import Settings, load

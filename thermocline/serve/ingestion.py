@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proxy.process.landlock import NoLandlock, Rights, restrict
-from proxy.process.malloc import bound_arenas, give_back
+from proxy.process.memory import bound_arenas, give_back
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.worker import fork_workers, serve_requests
 from thermocline.logs import log_to_stderr

@@ -9,7 +9,7 @@ from connectors.iceberg.store import IcebergStore
 from proxy.engine.engine import Engine
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
-from proxy.tail.keeper import Keeper
+from proxy.tail.housekeeping import Keeper
 from proxy.tail.tails import Tails
 
 

@@ -12,7 +12,7 @@ from planner.names import TableName
 from planner.ports import Log
 from proxy.engine.engine import Engine
 from proxy.tail.budget import TailLimits, TailSpace
-from proxy.tail.keeper import Keeper
+from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import IN_PROCESS
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.client import remote_readers

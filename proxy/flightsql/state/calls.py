@@ -2,22 +2,31 @@
 
 Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends its gRPC call, and only
 ``is_cancelled`` of that call shows it. One thread polls all calls.
+
+Ends connections of clients. It is the one way to end a call that waits for its client inside gRPC.
+
+A synchronous gRPC server reads and writes with no time limit, and pyarrow gives no way to cancel a call from
+here. A connection that is shut down ends its calls at once: reads find the end of the upload, writes fail.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
+from urllib.parse import unquote
 
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
 from proxy.access.shares import Shares
 from proxy.deadline import Cancellation, Deadline
-from proxy.flightsql.state.connections import hang_up
 from proxy.flightsql.state.failures import PER_S, Failures
 from proxy.ops.call_record import CallRecord, Journal
 
@@ -25,19 +34,26 @@ _log = logging.getLogger(__name__)
 
 # How often to look for clients that left. With more than _POLLS calls they take turns, so it takes longer.
 POLL_S = 0.05
+
 # Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms.
 _POLLS = 10
+
 #: It goes on looking for so long after the last call: a wake for each small statement would take Python's lock from it.
 _AWAKE_S = 1.0
+
 # So the pause is this many times as long as the asking took, up to so many seconds.
 _PAUSES, _MAX_PAUSE_S = 20, 0.5
+
 # gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
 MAX_CALLS = 704
+
 #: The one owner under which failures of unknown callers count.
 _NOBODY = ("nobody",)
+
 _READ_LONGER = (
     "The answer was not read to its end within {:g} s. Read faster, or raise answer_timeout_s."
 )
+
 #: Close the connection of a cancelled call that is still inside gRPC after this time.
 _HANG_UP_S = 1.0
 
@@ -335,3 +351,36 @@ class Calls:
 
 def _shutting_down() -> FederationError:
     return Unavailable("The server is shutting down. Retry on another server, or later.")
+
+
+_OWN_FILES = Path("/proc/self/fd")
+
+
+def hang_up(peers: AbstractSet[str]) -> int:
+    """Shut down the connections whose other ends these are, as gRPC names them; return how many there were."""
+    addresses = {_address(peer) for peer in peers}
+    count = 0
+    for name in os.listdir(_OWN_FILES):  # noqa: PTH208 - numbers, and one may be gone by now
+        try:
+            # A duplicate: the number may be somebody else's file a moment later.
+            duplicate = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with duplicate:
+            try:
+                host, port = duplicate.getpeername()[:2]
+                if (str(host).removeprefix("::ffff:"), port) in addresses:
+                    duplicate.shutdown(socket.SHUT_RDWR)
+                    count += 1
+            except (OSError, ValueError):
+                continue
+    return count
+
+
+def _address(peer: str) -> tuple[str, int] | None:
+    """``ipv4:127.0.0.1:4321`` or ``ipv6:%5B::1%5D:4321``; None: not an address of a network."""
+    kind, _, rest = unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    if kind not in ("ipv4", "ipv6") or not port.isdecimal():
+        return None
+    return host.strip("[]").removeprefix("::ffff:"), int(port)

@@ -1,7 +1,11 @@
-"""What one table's loads have been answered, and which files of it may be removed."""
+"""What one table's loads have been answered, and which files of it may be removed.
+
+Texts of answers to loads, of all tables: the newest in memory, the others in their files.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections import OrderedDict
@@ -9,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cachetools import FIFOCache
+from cachetools import FIFOCache, LRUCache
 
 from planner.errors import Overloaded
 from planner.live.tiling import MOST, LivePiece
@@ -18,6 +22,7 @@ from proxy.live.room import Room, Rooms
 
 #: Contracts of freshness whose pieces later answers may use: contracts that accept older answers have other ranges.
 _MAX_CONTRACTS = 8
+
 _LOOK_S = 0.05
 
 
@@ -276,3 +281,29 @@ class TableAnswers:
             self._is_lost = True
             own = [answer.location for answer in self._answers.values() if answer.paths]
             self.rooms.forget(self._answers.values(), (*self._pieces, *own))
+
+
+#: A table of a thousand snapshots has about a megabyte.
+MAX_BYTES = 64 << 20
+
+
+class Texts:
+    """By ETag. Thread-safe."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._lock = threading.Lock()
+        self._texts: LRUCache[str, bytes] = LRUCache(max_bytes, getsizeof=len)
+
+    def get(self, etag: str) -> bytes | None:
+        with self._lock:
+            return self._texts.get(etag)
+
+    def put(self, etag: str, text: bytes) -> None:
+        with self._lock, contextlib.suppress(ValueError):  # larger than all that is remembered
+            self._texts[etag] = text
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        with self._lock:
+            return int(self._texts.currsize)
