@@ -2,12 +2,15 @@
 
 The driver's calls block where no signal reaches them, so rows are read on a thread of their own and Ctrl-C
 ends a statement at once, also on the server.
+
+Several statements in one text, told apart by the engine's own tokens.
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
@@ -23,11 +26,15 @@ T = TypeVar("T")
 
 #: The header that says what a follower has seen (``proxy.flightsql.middleware``).
 AFTER = "thermocline-after"
+
 #: Batches read ahead of whoever writes them out.
 _READ_AHEAD_BATCHES = 4
+
 _SIGNAL_S = 0.1
+
 #: A cancelled call ends at once; one that does not is left behind, the program is about to end.
 _CANCEL_S = 2.0
+
 _HEADER = "adbc.flight.sql.rpc.call_header."
 
 
@@ -243,3 +250,39 @@ def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T
     if errors:
         raise to_ours(errors[0]) from errors[0]
     return results[0]
+
+
+def split(text: str) -> list[str]:
+    """Return the statements of ``text`` without their semicolons; texts of comments alone are left out."""
+    return [piece for piece, has_words in _pieces(text) if has_words]
+
+
+def is_complete(text: str) -> bool:
+    """Whether what was typed so far ends a statement: its last word is a semicolon, or there is none."""
+    return not _pieces(text)[-1][1]
+
+
+def _pieces(text: str) -> list[tuple[str, bool]]:
+    """Return (piece, whether it has words); the last one is what follows the last semicolon."""
+    if not re.search(r";|--|/\*", text):
+        return [(text.strip(), bool(text.strip()))]
+    # Not at the top: it takes a tenth of a second, which most statements need not wait.
+    import duckdb
+
+    # Offsets are of bytes. Of a quote or comment that is not closed there is no token, nor of what follows.
+    raw = text.encode()
+    end = len(raw) + 1
+    pieces: list[tuple[str, bool]] = []
+    begin, has_words = 0, False
+    tokens = [offset for offset, _ in duckdb.tokenize(f"{text}\n;")]
+    for offset in tokens:
+        if offset == end:
+            break
+        if raw[offset : offset + 1] == b";":
+            pieces.append((raw[begin:offset].decode().strip(), has_words))
+            begin, has_words = offset + 1, False
+        else:
+            has_words = True
+    is_open = tokens[-1:] != [end]
+    pieces.append((raw[begin:].decode().strip(), has_words or is_open))
+    return pieces

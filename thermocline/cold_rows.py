@@ -22,9 +22,8 @@ from planner.seam.cut import ColdSlice
 from planner.sql_text import identifier
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
-from thermocline.engine_secrets import engine_ca_file, engine_secrets
 
 _NAME = "cold"
 #: ``now()`` is in no statement of ours.

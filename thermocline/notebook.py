@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from planner import spark_names
 from planner.errors import BadConfig, BadParameter
+from thermocline.client import split
 from thermocline.connect import (
     connect_server,
     contract_options,
@@ -17,7 +18,6 @@ from thermocline.connect import (
     server_named,
     server_options,
 )
-from thermocline.statements import split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

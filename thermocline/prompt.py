@@ -17,11 +17,10 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from planner.errors import FederationError
-from thermocline.client import Client
+from thermocline.client import Client, is_complete, split
 from thermocline.output.answers import deliver
 from thermocline.output.table import Grid
-from thermocline.sql_info import COMMON_WORDS, KEYWORDS
-from thermocline.statements import is_complete, split
+from thermocline.serve.sql_info import COMMON_WORDS, KEYWORDS
 
 #: What is completed, read backwards from the cursor.
 _TYPED = re.compile(r"^[^\s,()=<>+\-*/;]+")

@@ -14,9 +14,8 @@ from connectors.spark.remote.lake import ServerCut, ServerLake
 from connectors.spark.remote.load import ServedTails
 from connectors.spark.remote.plan import ServerAddress
 from planner.errors import BadConfig, FederationError
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots, engine_secrets
 from thermocline.config.settings import load
-from thermocline.engine_secrets import engine_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from tests.harness.builders import FLOWS, schema
 from thermocline.commands.config import command
 from thermocline.config.settings import Granted, Settings
 from thermocline.doctor.findings import Finding
-from thermocline.doctor.permissions import permissions
+from thermocline.doctor.tables import permissions
 from thermocline.serve.permissions import mistakes, policy, reading_grants
 
 LAKE = {"lake": {"type": "sql", "uri": "sqlite:///x", "warehouse": "file:///x"}}

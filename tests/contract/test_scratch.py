@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from thermocline.scratch import scratch_folder
+from thermocline.serve.sandbox import scratch_folder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from thermocline.scratch import scratch_folder
+from thermocline.serve.sandbox import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "tails.duckdb").write_text("x")
     print(folder, flush=True)

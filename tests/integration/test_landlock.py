@@ -28,7 +28,7 @@ from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.harness.configurations import write_locked_configuration
 from tests.harness.server_process import ServerProcess
 from thermocline.config.settings import load
-from thermocline.doctor.lock import file_system_lock
+from thermocline.doctor.machine import file_system_lock
 from thermocline.serve.assembly import running_server
 from thermocline.serve.sandbox import confined
 

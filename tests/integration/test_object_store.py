@@ -15,7 +15,7 @@ from tests.fixtures.object_store import ObjectStore, running_store
 from tests.fixtures.postgresql import PostgreSQL
 from tests.fixtures.server import SqlServer, settings_of
 from tests.harness.whole_loop import check_whole_loop
-from thermocline.engine_secrets import engine_secrets
+from thermocline.catalog_access import engine_secrets
 from thermocline.serve.assembly import running_server
 
 

@@ -19,7 +19,7 @@ from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.server import SqlServer, serving, settings_of
 from tests.harness.store_gateway import StoreGateway
 from tests.harness.whole_loop import check_whole_loop
-from thermocline.engine_secrets import engine_ca_file, engine_secrets
+from thermocline.catalog_access import engine_ca_file, engine_secrets
 
 
 @pytest.fixture

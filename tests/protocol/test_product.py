@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.jdbc import Jdbc, metadata
 from tests.fixtures.server import SqlServer
-from thermocline.sql_info import DATETIME, KEYWORDS, NUMERIC, STRING, SYSTEM, product
+from thermocline.serve.sql_info import DATETIME, KEYWORDS, NUMERIC, STRING, SYSTEM, product
 
 
 def test_keywords_are_those_the_engine_reserves() -> None:

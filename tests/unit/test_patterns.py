@@ -153,7 +153,7 @@ OF_OTHERS = {
     "thermocline/config/masking.py _QUERY": "the operator's settings",
     "thermocline/prompt.py _PLAIN": "the user's own process",
     "thermocline/prompt.py _TYPED": "the user's own process",
-    "thermocline/statements.py _pieces": "the user's own process",
+    "thermocline/client.py _pieces": "the user's own process",
 }
 
 #: What reads callers' text besides, with what it looks for.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thermocline.statements import is_complete, split
+from thermocline.client import is_complete, split
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from connectors.repairs import accepting
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.repairs import AddedRows
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 
 EXAMPLES = """\b

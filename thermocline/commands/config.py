@@ -16,10 +16,10 @@ from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import section_of
 from connectors.spark.catalogs import catalog_conf
 from planner.errors import BadConfig, RequestError
+from thermocline.catalog_access import engine_secrets
 from thermocline.config.masking import MASK, masked
 from thermocline.config.settings import Problem, Settings, load, own_sections, validate
 from thermocline.config.sources import Written, read
-from thermocline.engine_secrets import engine_secrets
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

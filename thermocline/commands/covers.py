@@ -12,7 +12,7 @@ from connectors.repairs import RowsOfHead, covering
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.seam.watermark import Watermark
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.cold_rows import EngineColdRows, cold_engine
 from thermocline.config.settings import Settings, load
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from connectors.iceberg.store import IcebergStore
 from planner.names import TableName
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.commands.config import all_problems
 from thermocline.config.settings import Problem, Settings, load
 from thermocline.doctor.engines import address_of, engines, settings_text

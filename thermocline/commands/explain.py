@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from thermocline.connect import connect_server, contract_options, server_options
-from thermocline.output.colours import coloured
-from thermocline.output.units import size_text, span_text
+from thermocline.output.units import coloured, size_text, span_text
 
 #: Places of the picture of one table.
 _BAR = 48

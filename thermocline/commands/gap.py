@@ -15,7 +15,7 @@ from planner.errors import BadParameter
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.verification.findings import place
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 
 EXAMPLES = """\b

@@ -26,8 +26,8 @@ from proxy.process.sockets import allow_open_files, await_free
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
 from proxy.process.suspects import Suspects, new_file
 from thermocline.config.settings import Settings, load
-from thermocline.logs import log_to_stderr
 from thermocline.serve.ingestion import ingesting
+from thermocline.serve.logs import log_to_stderr
 from thermocline.serve.sandbox import confined
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.repairs import Repairs
 from planner.names import TableName
 from planner.seam.watermark import Skip
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 
 EXAMPLES = """\b

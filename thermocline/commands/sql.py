@@ -11,6 +11,7 @@ import click
 
 from planner import spark_names
 from planner.errors import BadConfig
+from thermocline.client import split
 from thermocline.connect import (
     connect_server,
     contract_options,
@@ -18,7 +19,6 @@ from thermocline.connect import (
     server_named,
     server_options,
 )
-from thermocline.statements import split
 
 FORMATS = ("table", "csv", "json", "jsonl", "arrow", "parquet")
 _BINARY = frozenset({"arrow", "parquet"})

@@ -15,11 +15,10 @@ import click
 
 from planner.errors import FederationError
 from planner.names import TableName
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 from thermocline.connect import login_options
-from thermocline.output.colours import coloured
-from thermocline.output.units import size_text, span_text
+from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
     from thermocline.client import Client

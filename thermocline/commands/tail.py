@@ -144,9 +144,9 @@ def _after(start: str | None, since: str | None, file: Path | None) -> str:
 
 
 def _writer(sink: BinaryIO, form: str) -> Callable[[pa.Schema, Iterable[pa.RecordBatch]], None]:
-    from thermocline.output.colours import coloured
     from thermocline.output.formats import csv_rows, write_jsonl
     from thermocline.output.table import Grid, rows_of
+    from thermocline.output.units import coloured
 
     if form == "jsonl":
         return lambda schema, batches: write_jsonl(sink, schema, batches)

@@ -29,7 +29,7 @@ from planner.errors import (
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.tiering.triggers import ColdSurvey
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings, Tier, load
 from thermocline.spark_session import configured_session
 from thermocline.tiering.console import Lines

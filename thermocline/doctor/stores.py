@@ -10,7 +10,7 @@ from connectors.iceberg.store import IcebergStore
 from connectors.store.catalog_roots import catalog_type
 from planner.errors import BadConfig, FederationError
 from planner.names import TableName
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 from thermocline.doctor.systems import clock

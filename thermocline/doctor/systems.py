@@ -11,7 +11,7 @@ from connectors.kafka.probe import bootstrap_servers, reach
 from connectors.kafka.settings import section_of
 from planner.errors import FederationError
 from planner.names import TableName
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 

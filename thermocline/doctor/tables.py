@@ -1,4 +1,7 @@
-"""Bound tables: topic, rights, cut, retention against the watermark, and where their files are."""
+"""Bound tables: topic, rights, cut, retention against the watermark, and where their files are.
+
+Grants against the tables they name: a grant that does not fit closes its table to those it is for.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,25 @@ from connectors.kafka.admin import RetentionReader
 from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.probe import TopicFacts, topic_facts
 from planner.column_statistics import STATISTICS, uuids
-from planner.errors import FederationError, Unavailable
+from planner.errors import FederationError, PermissionsMismatch, Unavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
+from planner.permissions import Identity
 from planner.ports import Log, TopicSource
+from planner.schema import TableSchema
 from planner.seam.cut import LogBounds, Pin, plan_cut
 from planner.seam.watermark import Watermark
-from thermocline.catalog_roots import catalog_roots
+from planner.statement.references import ResolvedTable
+from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
-from thermocline.doctor.permissions import permissions
 from thermocline.doctor.stores import is_within
 from thermocline.doctor.systems import MAX_SKEW_S
+from thermocline.serve.permissions import policy, reading_grants
 
 #: Less than this share of the retention left for the oldest row that is only in the log: tier more often.
 LOW_HEADROOM = 0.25
+
 _FETCH_TIMEOUT_S = 10.0
 
 
@@ -220,3 +227,40 @@ def _times(log: Log, bounds: LogBounds, ranges: Sequence[OffsetRange]) -> list[f
         for stamp in batch["kafka_timestamp"].to_pylist()
         if stamp is not None
     ]
+
+
+#: Types of an expression do not depend on who asks.
+_SOMEBODY = Identity("somebody", frozenset({"some group"}))
+
+
+def permissions(
+    settings: Settings, tables: Sequence[tuple[TableName, TableSchema]]
+) -> Findings:
+    """Try every grant on every table it covers; nothing where no permissions are configured."""
+    if settings.permissions is None:
+        return
+    with reading_grants() as grants:
+        grant_list = policy(settings, grants.expression)
+        if grant_list is None:
+            return
+        fits = 0
+        for grant in grant_list.grants:
+            covered = [entry for entry in tables if grant.covers(entry[0])]
+            if not covered:
+                yield warn(
+                    f"permissions.{grant.name}",
+                    "it covers no table there is",
+                    "correct its tables; case counts",
+                )
+            for table, schema in covered:
+                try:
+                    grants.fit(grant, _SOMEBODY, ResolvedTable(table), schema)
+                    fits += 1
+                except PermissionsMismatch as error:
+                    yield fail(
+                        f"permissions.{grant.name}",
+                        f"on {table}: {error.facts['why']}",
+                        "correct the grant; until then it closes the table to those it names",
+                    )
+        if fits:
+            yield ok("permissions", f"grants fit in {fits} cases of grant and table")

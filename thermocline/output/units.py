@@ -1,8 +1,25 @@
-"""Times and sizes as people read them."""
+"""Times and sizes as people read them.
+
+Whether output may be coloured: only on a terminal, never where NO_COLOR is set (no-color.org).
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+
+
+def coloured() -> bool:
+    """Whether standard output takes colours."""
+    return (
+        sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
+
+
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

@@ -22,17 +22,15 @@ from proxy.process.suspects import Suspects
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
 from proxy.tail.reader.child import Ingestion
-from thermocline.catalog_roots import catalog_roots
+from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
-from thermocline.engine_secrets import engine_ca_file, engine_secrets
-from thermocline.scratch import scratch_folder
 from thermocline.serve.access import access, limits_of, tls
-from thermocline.serve.auditing import open_journal
-from thermocline.serve.parts import Parts
+from thermocline.serve.logs import open_journal
+from thermocline.serve.parts import Parts, running_tails
 from thermocline.serve.permissions import policy
 from thermocline.serve.reloading import Reloader
-from thermocline.serve.tails import running_tails
-from thermocline.sql_info import product
+from thermocline.serve.sandbox import scratch_folder
+from thermocline.serve.sql_info import product
 
 #: How long a statement's interrupt has to work before the watchdog ends the process.
 WATCHDOG_GRACE_S = 10.0

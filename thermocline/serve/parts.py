@@ -1,16 +1,71 @@
-"""The parts of a server that answer, without a protocol."""
+"""The parts of a server that answer, without a protocol.
+
+Makes a server's tails from settings: followed, bounded, in step with its pins.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from connectors.cuts import cut_tables
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
+from planner.names import TableName
+from planner.ports import Log
 from proxy.engine.engine import Engine
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
+from proxy.tail.budget import TailLimits, TailSpace
 from proxy.tail.housekeeping import Keeper
-from proxy.tail.tails import Tails
+from proxy.tail.pacing import IN_PROCESS
+from proxy.tail.reader.child import Ingestion
+from proxy.tail.reader.client import remote_readers
+from proxy.tail.reader.local import local_readers
+from proxy.tail.tails import FollowSettings, Tails
+from thermocline.config.settings import Settings
+
+
+@contextlib.contextmanager
+def running_tails(
+    settings: Settings,
+    log: Log,
+    pins: PinCache,
+    engine: Engine,
+    ingestion: Ingestion | None,
+) -> Iterator[tuple[Tails, Keeper]]:
+    """Follow the tables in use, by ``ingestion`` or else in this process; stop at the end.
+
+    Raises:
+        BadConfig: a configured table's name is invalid.
+    """
+    server, tail = settings.server, settings.tail
+    tables = tuple(TableName.parse(name) for name in tail.follow)
+    limits = TailLimits(server.max_tail_rows, server.max_tail_bytes, server.fetch_timeout_s)
+    following = FollowSettings(tables=tables, idle_s=tail.idle_s, max_tables=tail.max_tables)
+    with contextlib.ExitStack() as stack:
+        space = TailSpace(tail.max_memory_bytes, tail.max_disk_bytes)
+        readers = local_readers(log, decoder_for, pacing=IN_PROCESS)
+        if ingestion is not None:
+            readers = remote_readers(ingestion, readers)
+        tails = Tails(
+            *(readers, engine.segments, limits),
+            following=following,
+            space=space,
+            is_serving=lambda: engine.watch.idle_s < IN_PROCESS.serving_s,
+        )
+        stack.callback(tails.close)
+        keeper = Keeper(
+            tails,
+            tables=tables,
+            pins=lambda: [status.pin for status in pins.status() if status.pin is not None],
+            cut=lambda table: cut_tables(pins, log, [table])[table],
+        )
+        keeper.start()
+        stack.callback(keeper.stop)
+        yield tails, keeper
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,17 @@
 It reads the files its settings name, Python and the system's libraries, and writes to its temporary folder, its cache
 and its audit log. Rules are bound to files as they are at the start: a replaced file is another one. So for files that
 are read again the rule is on the folder, unless that is a folder of everybody's.
+
+A folder for what the engine spills: gone when the server stops, and at the next start if it was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
+import shutil
 import ssl
 import sys
 import tempfile
@@ -30,7 +34,6 @@ from proxy.process.landlock import (
 )
 from thermocline.config.settings import Settings
 from thermocline.config.sources import chosen_file
-from thermocline.scratch import scratch_folder
 from thermocline.serve.live_location import live_locations
 
 _log = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ def _below(root: str, names: str) -> tuple[Path, ...]:
 _SYSTEM = _below("/", "usr lib lib32 lib64 bin sbin nix/store gnu/store dev/urandom dev/random") + _below(
     "/sys", "fs/cgroup devices/system kernel/mm"
 )  # fmt: skip
+
 #: Names and addresses, zones, certificates: not users, private keys or the rest of the folder.
 _ETC = _below(
     "/etc",
@@ -51,12 +55,15 @@ _ETC = _below(
     "ssl/certs ssl/cert.pem ssl/openssl.cnf pki/tls/certs pki/tls/cert.pem pki/tls/openssl.cnf pki/ca-trust "
     "ca-certificates crypto-policies gss krb5.conf krb5.conf.d",
 )
+
 #: Files by which libraries, watchdog and metrics measure. Not ``self/environ``: it may have credentials.
 _PROC = _below("/proc", "meminfo cpuinfo stat loadavg filesystems sys/kernel sys/vm") + _below(
     "/proc/self", "stat statm status limits cgroup mountinfo mounts maps fd"
 )
+
 #: Files in the home folder that clients of object stores and catalogs open by themselves.
 _CREDENTIALS = (".aws", ".azure", ".config/gcloud", ".netrc")
+
 #: Folders that hold more than one service's files.
 _SHARED = frozenset(
     {Path("/")}.union(
@@ -64,6 +71,7 @@ _SHARED = frozenset(
         _below("/var", "cache lib log run tmp"),
     )
 )
+
 _LONGEST_PATH = 4096
 
 
@@ -266,3 +274,36 @@ def _home() -> Path:
         return Path.home()
     except RuntimeError:  # the system does not know the user, as in containers
         return Path("/")
+
+
+_PREFIX = "thermocline-spill-"
+
+_LOCK = "lock"
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Yield an empty folder of ours alone, after removing those whose process is dead.
+
+    Every server holds a lock on a file in its folder; the kernel lets it go when the process ends, however it
+    ends.
+    """
+    parent = parent or Path(tempfile.gettempdir())
+    _remove_abandoned(parent)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        inner = folder / "engine"
+        inner.mkdir()
+        try:
+            yield inner
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for folder in parent.glob(f"{_PREFIX}*"):
+        # Another user's, or one that is being made or removed just now.
+        with contextlib.suppress(OSError), (folder / _LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""What DuckDB needs to read the files of the catalogs in force. Not a part of settings: it loads Arrow, and with it threads."""
+"""What DuckDB needs to read the files of the catalogs in force. Not a part of settings: it loads Arrow, and with it threads.
+
+The roots of the catalogs in force, as settings say them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from pathlib import Path
 import certifi
 
 from connectors.store import object_store
+from connectors.store.catalog_roots import CatalogRoots
 from planner.errors import BadConfig
-from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings
+from thermocline.serve.live_location import unchecked_locations
 
 
 def engine_secrets(settings: Settings) -> tuple[str, ...]:
@@ -54,3 +58,14 @@ def engine_ca_file(settings: Settings, folder: Path) -> Path | None:
     file = folder / "authorities.pem"
     file.write_text("\n".join(texts))
     return file
+
+
+def catalog_roots(settings: Settings) -> CatalogRoots:
+    """Live files are closed to all tables: they are rows of a catalog's, in a place beside its own."""
+    is_live = settings.iceberg_rest.port is not None
+    return CatalogRoots.of(
+        settings.catalogs,
+        settings.server.catalog_roots,
+        settings.storage_roots,
+        tuple(unchecked_locations(settings).values()) if is_live else (),
+    )
