@@ -102,7 +102,7 @@ def _tiering(lake: SparkLake, kafka: Kafka, names: list[TableName]) -> Iterator[
                 name,
                 open_log=functools.partial(KafkaLog, kafka.settings),
                 open_decoder=functools.partial(decoder_for, str(name)),
-                open_store=lake.store.open_store,
+                open_store=lake.store.files.open_store,
             ),
             listeners=[Lines(bars=False)],
             limits=ServiceLimits(poll_s=0.1),

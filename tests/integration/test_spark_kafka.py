@@ -103,7 +103,7 @@ def _bind(
         name,
         open_log=functools.partial(KafkaLog, kafka.settings),
         open_decoder=functools.partial(decoder_for, str(name)),
-        open_store=lake.store.open_store,
+        open_store=lake.store.files.open_store,
         task_timeout_s=60,
         max_task_offsets=500,
     )

@@ -172,7 +172,7 @@ def _target(
             name,
             open_log=functools.partial(KafkaClusters, settings.clusters),
             open_decoder=functools.partial(decoder_for, str(name)),
-            open_store=store.open_store,
+            open_store=store.files.open_store,
         )
     try:
         for branch in target.drop_stale(older_than_s=STALE_STAGE_S):

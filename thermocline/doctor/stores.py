@@ -84,7 +84,7 @@ def _folders(
         except FederationError:
             continue  # tables are checked by themselves
         location = pin.metadata_location.rpartition("/metadata/")[0]
-        keys, by_place = store.vended(pin)
+        keys, by_place = store.files.vended(pin)
         fitting = [each for prefix, each in by_place if location.startswith(prefix)]
         yield location, {**options, **(fitting[0] if fitting else keys)}
 

@@ -161,7 +161,7 @@ class LiveFiles:
         return source
 
     def _read(self, pin: Pin) -> LiveSource:
-        io = self._store.files(pin.table, pin.metadata_location)
+        io = self._store.files.of(pin.table, pin.metadata_location)
         with io.new_input(pin.metadata_location).open() as stream:
             raw = stream.read()
         with decoding("metadata files"):
@@ -359,7 +359,7 @@ class LiveFiles:
             raise BadConfig(
                 f"catalog {catalog} names no warehouse beside which live files could go; set iceberg_rest.live_location."
             )
-        made = LiveFolder(self._store.io_at(catalog, location), location, self._ttl_s)
+        made = LiveFolder(self._store.files.io_at(catalog, location), location, self._ttl_s)
         with self._lock:
             return self._folders.setdefault(catalog, made)
 
