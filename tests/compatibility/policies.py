@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import planner
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import Column
@@ -43,7 +43,7 @@ def main() -> None:
         binding = Binding("flows", on_error=policy, json_mode=mode)  # type: ignore[arg-type]
         first = Watermark("cluster-1", "flows", "topic-1", OffsetVector(((0, 0),)), "", "run-1")
         table = TableName("lake", ("net",), f"{policy}_{mode}_{name}")
-        create_table(properties(root), table, [column], binding, first)
+        create_table(properties(root), NewTable(table, [column], binding), first)
 
 
 if __name__ == "__main__":

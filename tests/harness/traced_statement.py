@@ -23,7 +23,9 @@ from tests.harness.flows import tier, write
 from tests.harness.lake import Lake
 
 _ROOT = Path(__file__).parents[2]
-_OURS = tuple(f"{_ROOT / folder}/" for folder in ("planner", "connectors", "proxy", "thermocline"))
+_OURS = tuple(
+    f"{_ROOT / folder}/" for folder in ("planner", "connectors", "proxy", "thermocline")
+)
 _SQL = "SELECT kafka_partition, count(*) FROM flows GROUP BY 1"
 
 
@@ -40,7 +42,7 @@ def main() -> None:
         sys.setprofile(profile)
         return started(gate, *arguments)
 
-    CallGate.start_call = start_call  # type: ignore[method-assign]
+    CallGate.start_call = start_call  # type: ignore[assignment, method-assign]
     lake = Lake()
     write(lake, 0, 5)
     tier(lake, 3)

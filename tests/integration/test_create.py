@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import load_catalog
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
 from planner.names import TableName
 from planner.schema import Column
@@ -351,9 +351,11 @@ def broken(maker: Maker, table: str, column: pa.DataType, value: Any) -> None:
         first = first_watermark(log.measure([topic])[topic], binding)
     create_table(
         {"lake": sqlite_catalog(maker.site.config.parent)},
-        TableName("lake", ("net",), table),
-        [Column(1, "at", column, epoch_unit="ms")],
-        binding,
+        NewTable(
+            TableName("lake", ("net",), table),
+            [Column(1, "at", column, epoch_unit="ms")],
+            binding,
+        ),
         first,
     )
 

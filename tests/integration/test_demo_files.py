@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.file_count import simulate
 from connectors.decoding.registry import decoder_for
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.jobs.service import ServiceLimits, TieringService
 from connectors.kafka.log import KafkaLog
 from connectors.spark.publish.target import SparkTieringTarget
@@ -77,15 +77,17 @@ def _create(lake: SparkLake, kafka: Kafka, feed: DemoFeed) -> BoundTable:
         first = first_watermark(log.measure([topic])[topic], binding)
     create_table(
         lake.catalogs,
-        name,
-        [
-            Column(0, column, parse_type(kind), epoch_unit="ms" if column == "ts" else None)
-            for column, kind in feed.columns.items()
-        ],
-        binding,
+        NewTable(
+            name,
+            [
+                Column(0, column, parse_type(kind), epoch_unit="ms" if column == "ts" else None)
+                for column, kind in feed.columns.items()
+            ],
+            binding,
+            partition_by=feed.partition_by,
+            sort_by=feed.sort_by,
+        ),
         first,
-        partition_by=feed.partition_by,
-        sort_by=feed.sort_by,
     )
     return BoundTable(lake.session, lake.store, lake.catalogs, name)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.decoding.registry import decoder_for
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.jobs.round import RoundResult, tier_once
 from connectors.kafka.log import KafkaLog
 from connectors.spark.publish.target import SparkTieringTarget
@@ -96,7 +96,7 @@ def _bind(
         shape=binding.shape,
         run="created",
     )
-    create_table(lake.catalogs, name, columns, binding, first)
+    create_table(lake.catalogs, NewTable(name, columns, binding), first)
     target = SparkTieringTarget(
         lake.session,
         lake.store,

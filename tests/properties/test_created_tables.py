@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from connectors.decoding.json.decoder import JsonDecoder
 from connectors.decoding.json.infer import Inferred, infer_columns
 from connectors.decoding.json.samples import read_samples
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.store import IcebergStore
 from planner.epoch_units import numbered, units_by_id
 from planner.names import LEADING_COLUMNS, TableName
@@ -84,7 +84,7 @@ class Site:
         binding = Binding(topic, json_mode=mode)  # type: ignore[arg-type]
         table = TableName("lake", ("net",), topic)
         first = first_watermark(self._log.measure([topic])[topic], binding)
-        create_table(self._catalogs, table, result.columns, binding, first)
+        create_table(self._catalogs, NewTable(table, result.columns, binding), first)
         self._board.refresh_due(None)
         planned = self._statements.plan(SESSION, f"SELECT * FROM {table}", None, Deadline(60))
         stream = self._statements.open(SESSION, planned.ticket, Deadline(60))

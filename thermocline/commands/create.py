@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connectors.decoding.json.renames import read_renames, unfit_renames, with_fields
 from connectors.decoding.json.wishes import Refusal, Wishes, unfit_floors, with_epochs
-from connectors.iceberg.create import RESERVED_NAMES, create_table
+from connectors.iceberg.create import RESERVED_NAMES, NewTable, create_table
 from connectors.kafka.clusters import KafkaClusters
 from planner.errors import BadConfig
 from planner.names import (
@@ -167,14 +167,16 @@ def command(
     extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
     first = create_table(
         settings.catalogs,
-        name,
-        [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *payload],
-        binding,
+        NewTable(
+            name,
+            [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *payload],
+            binding,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            comment=comment,
+            floors=wishes.floors,
+        ),
         first_watermark(bounds, binding),
-        partition_by=partition_by,
-        sort_by=sort_by,
-        comment=comment,
-        floors=wishes.floors,
         replaces=replaces,
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)

@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 
 from connectors.iceberg.errors import decoding, file_errors
 from connectors.iceberg.live.folder import METADATA, LiveFolder, LostFolder, writing_errors
-from connectors.iceberg.live.manifests import EncodedFile, encode_file
+from connectors.iceberg.live.manifests import EncodedFile, NewSnapshot, encode_file
 from connectors.iceberg.live.parquet import write_data_file
 from connectors.iceberg.live.snapshot import (
     encoded,
@@ -287,13 +287,15 @@ class LiveFiles:
                 written = write_snapshot(
                     output("-m.avro"),
                     output("-list.avro"),
-                    version=version,
-                    schema=source.schema,
-                    spec_id=unpartitioned_spec(source.document),
-                    snapshot_id=snapshot_id,
-                    parent_id=pin.snapshot_id,
-                    sequence_number=int(source.document["last-sequence-number"]) + 1,
-                    first_row_id=first_row_id(source.document),
+                    NewSnapshot(
+                        version=version,
+                        schema=source.schema,
+                        spec_id=unpartitioned_spec(source.document),
+                        snapshot_id=snapshot_id,
+                        parent_id=pin.snapshot_id,
+                        sequence_number=int(source.document["last-sequence-number"]) + 1,
+                        first_row_id=first_row_id(source.document),
+                    ),
                     files=files,
                     pinned=source.manifests,
                 )
