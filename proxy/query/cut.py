@@ -6,9 +6,9 @@ Pin each table, measure all logs in one round, decide. Tables of the past are cu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from connectors.cuts import BoundsCache, PastCuts, current_cuts, cut_tables
+from connectors.cuts import BoundsCache, PastCuts, Wait, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, SnapshotExpired
 from planner.names import TableName
@@ -35,7 +35,7 @@ class FreshnessContract:
     """
 
     freshness: Freshness = LIVE
-    wait_for: Mapping[str, OffsetVector] | None = None
+    wait_for: Mapping[str, OffsetVector] = field(default_factory=dict)
     past: AtCut | None = None
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class FreshnessContract:
             freshness = LIVE
         return cls(
             freshness,
-            None if session.wait_for is None else parse_wait_for(session.wait_for),
+            {} if session.wait_for is None else parse_wait_for(session.wait_for),
             None if session.cut is None else parse_cut(session.cut),
         )
 
@@ -133,9 +133,7 @@ class SnapshotCutter:
                 as_is,
                 cold_only=parsed.cold_only,
                 max_staleness_s=contract.freshness.max_staleness_s,
-                wait_for=contract.wait_for,
-                limit_s=deadline.limit_s,
-                left_s=deadline.patience_s,
+                wait=Wait(contract.wait_for, deadline.limit_s, deadline.patience_s),
             )
             by_key |= {(table, None): cut for table, cut in cuts.items()}
         for table, at in parsed.keys:
@@ -164,9 +162,7 @@ class SnapshotCutter:
             [table],
             cold_only=(table,) if side == "cold" else (),
             max_staleness_s=contract.freshness.max_staleness_s,
-            wait_for=contract.wait_for,
-            limit_s=deadline.limit_s,
-            left_s=deadline.patience_s,
+            wait=Wait(contract.wait_for, deadline.limit_s, deadline.patience_s),
         )
         return cuts[table]
 

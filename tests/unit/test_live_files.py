@@ -133,7 +133,6 @@ def test_a_folder_that_others_may_have_removed_is_left(tmp_path: Path) -> None:
 
 
 def test_what_was_written_before_a_folder_was_lost_is_not_used_again(tmp_path: Path) -> None:
-    io = PyArrowFileIO()
     store = IcebergStore({"lake": {"type": "in-memory"}})
     files = LiveFiles(store, {"lake": str(tmp_path)}, ttl_s=TTL_S)
     first = files.replica("lake")
