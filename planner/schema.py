@@ -69,7 +69,7 @@ METADATA_TYPES: dict[str, pa.DataType] = {
     KAFKA_ERROR: pa.string(),
 }
 
-#: Other types a metadata column may have: in Iceberg anybody may widen an int, and nobody narrow it again.
+#: Other types a metadata column may have: Iceberg lets an int be widened, and never narrowed again.
 _WIDENED_TYPES: dict[str, pa.DataType] = {KAFKA_PARTITION: pa.int64()}
 
 #: One batch of log records before decoding: what ``Log.fetch`` yields and a decoder takes. A null value is a

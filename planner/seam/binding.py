@@ -80,7 +80,7 @@ class Binding:
 
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
     ``floors`` are the ids of fields whose times lose what is below a microsecond.
-    ``skips`` are (partition, offset) of records that become no row, whatever they hold. They come from the watermark,
+    ``skips`` are (partition, offset) of records that become no row. They come from the watermark,
     not from properties: both sides of a seam read them from the same snapshot.
     """
 

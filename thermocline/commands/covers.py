@@ -41,7 +41,7 @@ Examples:
 def command(
     config: str | None, table: str, named: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
-    """Say what a table covers, for one that answers WatermarkMissing because somebody expired its history.
+    """Say what a table covers, for one that answers WatermarkMissing because its history was expired.
 
     Shows which rows it has, and the watermark that is written when you say yes: that of the tag and the mirror
     property, or lower offsets that you name. Offsets below it come from the table alone, those from it on from

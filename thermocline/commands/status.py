@@ -139,7 +139,7 @@ def _with_tail(status: TableStatus, client: Client) -> TableStatus:
 
 
 def _document(status: TableStatus) -> dict[str, Any]:
-    """The document's names are promised, whatever ours are."""
+    """The document's names are promised; ours may change."""
     promised = {"is_bounded_by_size": "is_kept_by_size"}
     return {promised.get(name, name): value for name, value in asdict(status).items()}
 

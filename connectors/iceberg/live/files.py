@@ -328,7 +328,7 @@ class LiveFiles:
             return read_metadata(stream.read(), table_location)
 
     def remove(self, catalog: str, paths: Iterable[str]) -> None:
-        """Remove files of answers that nobody may read any more."""
+        """Remove files of answers whose time is over."""
         paths = tuple(paths)
         self._folder(catalog).remove(paths)
         with self._lock:
