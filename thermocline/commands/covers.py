@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from contextlib import closing
+from pathlib import Path
 
 import click
 
@@ -90,7 +92,10 @@ def _named(text: str) -> tuple[int, int]:
 
 def _rows(settings: Settings, name: TableName) -> RowsOfHead:
     """Read partition and offset of all rows, with the engine that serves them."""
-    with cold_engine(settings) as (store, auditor, engine):
+    with (
+        tempfile.TemporaryDirectory(prefix="thermocline-cold-") as spill,
+        cold_engine(settings, Path(spill)) as (store, auditor, engine),
+    ):
         audit = auditor.audit(name)
         partitions, without = EngineColdRows(engine, store, audit).partitions()
         return RowsOfHead(audit.facts.head, partitions, without)
