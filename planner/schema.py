@@ -191,6 +191,14 @@ def nested_fields(kind: pa.DataType) -> list[pa.Field]:
     return []
 
 
+def nested_paths(path: str, kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """Return ``nested_fields`` of a value at ``path``, each with its path in messages: ``a.b``, ``a[]``, ``a.key``."""
+    return [
+        (f"{path}[]" if pa.types.is_list(kind) else f"{path}.{field.name}", field)
+        for field in nested_fields(kind)
+    ]
+
+
 def field_id(field: pa.Field) -> int:
     """Return the id in the metadata of an Arrow field that has one; ids are positive (Iceberg spec, "Schemas and Data Types")."""
     return int(field.metadata[FIELD_ID])
