@@ -228,12 +228,11 @@ class IcebergStore:
             return
         name, own = table.catalog, loaded.io.properties
         configured, place = self._catalogs.properties(name), plain(loaded.metadata.location)
-        places = {place: own} | {
-            root: {**own, **keys}
-            for prefix, keys in keys_by_prefix(loaded)
-            if not place.startswith(prefix)
-            for root in self._catalogs.roots.own_below(name, prefix)
-        }
+        elsewhere = [
+            entry for entry in keys_by_prefix(loaded) if not place.startswith(entry[0])
+        ]
+        by_place = self._catalogs.roots.by_place(name, elsewhere)
+        places = {place: own} | {root: {**own, **keys} for root, keys in by_place.items()}
         for where, properties in places.items():
             secret = vended_secret(name, configured, properties, where)
             if secret is None:
@@ -276,13 +275,12 @@ class IcebergStore:
         configured, (io, by_prefix) = self._catalogs.own_properties(name), loaded
         return vended_properties(configured, io.properties), tuple(
             (place, handed_out)
-            for prefix, keys in by_prefix
+            for place, keys in self._catalogs.roots.by_place(name, by_prefix).items()
             if (
                 handed_out := vended_properties(
                     configured, {**places_of(io.properties), **keys}
                 )
             )
-            for place in self._catalogs.roots.own_below(name, prefix)
         )
 
     def open_store(self, pin: Pin, location: str) -> FileSystem | None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from connectors.catalog_properties import catalog_type
 from connectors.iceberg.probe import probe_store
 from connectors.iceberg.store import IcebergStore
+from connectors.places import is_place
 from planner.errors import BadConfig, FederationError
 from planner.names import TableName
 from thermocline.catalog_roots import catalog_roots
@@ -34,7 +35,7 @@ def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Fin
         return
     for name, options in settings.catalogs.items():
         warehouse = options.get("warehouse", "")
-        own = [warehouse] if "/" in warehouse else []
+        own = [warehouse] if is_place(warehouse) else []
         roots = list(dict.fromkeys((*own, *every.on_s3(name))))
         with closing(IcebergStore({name: options}, roots=every)) as store:
             folders = _folders(store, options, tables.get(name, ()))
