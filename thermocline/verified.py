@@ -14,12 +14,12 @@ from planner.errors import FederationError
 from planner.names import TableName
 from planner.verification.findings import Report
 from thermocline.cold_rows import EngineColdRows, cold_engine
-from thermocline.verifying import Advanced, Request, Sized
+from thermocline.verifying import Advanced, VerifyRequest, Sized
 
 Send = Callable[[object], None]
 
 
-def verify_each(request: Request, send: Send, spill: Path) -> None:
+def verify_each(request: VerifyRequest, send: Send, spill: Path) -> None:
     """Send the tables, then for each its progress and its report, its error, or None where it is passed over."""
     try:
         _verify_each(request, send, spill)
@@ -27,7 +27,7 @@ def verify_each(request: Request, send: Send, spill: Path) -> None:
         send(error)
 
 
-def _verify_each(request: Request, send: Send, spill: Path) -> None:
+def _verify_each(request: VerifyRequest, send: Send, spill: Path) -> None:
     settings, steps = request.settings, _Steps(send)
     with (
         cold_engine(settings, spill) as (store, auditor, engine),

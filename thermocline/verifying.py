@@ -31,7 +31,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class VerifyRequest:
     """Tables to verify, without names all bound ones, and how. ``since_ms`` is milliseconds since 1970."""
 
     settings: Settings
@@ -57,7 +57,7 @@ class Advanced:
 
 
 def verify_tables(
-    request: Request, progress: Callable[[str], AbstractContextManager[Progress]]
+    request: VerifyRequest, progress: Callable[[str], AbstractContextManager[Progress]]
 ) -> Iterator[Report | FederationError]:
     """Verify tables one after the other: a report of each, or why there is none.
 
@@ -132,7 +132,7 @@ class _Child:
 
 
 @contextmanager
-def _started(request: Request) -> Iterator[_Child]:
+def _started(request: VerifyRequest) -> Iterator[_Child]:
     messages, theirs = _PROCESSES.Pipe(duplex=False)
     with (
         messages,
@@ -157,7 +157,7 @@ def _started(request: Request) -> Iterator[_Child]:
             process.join()
 
 
-def _verify(request: Request, messages: Connection, spill: Path) -> None:
+def _verify(request: VerifyRequest, messages: Connection, spill: Path) -> None:
     """Main function of the process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from thermocline.verified import verify_each

@@ -26,7 +26,7 @@ from planner.names import TableName
 from planner.verification.findings import Report
 from thermocline.config.settings import load
 from thermocline.verify_report import document, say
-from thermocline.verifying import Request, verify_tables
+from thermocline.verifying import VerifyRequest, verify_tables
 
 if TYPE_CHECKING:
     from connectors.verification.run import Progress as Steps
@@ -77,7 +77,7 @@ def command(
     settings = load(config).require_catalogs()
     since_ms = None if since is None else parse_since(since, time.time())
     console = Console(highlight=False)
-    request = Request(
+    request = VerifyRequest(
         settings,
         tuple(TableName.parse(text) for text in tables),
         with_values=not offsets_only,
