@@ -94,6 +94,8 @@ def _no_constant(name: str) -> NoReturn:
 
 def _common_form(text: str, cause: json.JSONDecodeError) -> str | None:
     """Name what is often sent in place of one object."""
+    if not text:
+        return "the value is empty (zero bytes, which is no tombstone)"
     if text.startswith("\ufeff"):
         return "the value begins with a byte order mark, which is not JSON"
     if cause.msg == "Extra data" and text[cause.pos] in "{[":
