@@ -65,6 +65,7 @@ class Field:
     unit: EpochUnit | None = None
     children: tuple[Field, ...] = ()
     floor: bool = False
+    field_id: int = 0
 
     @property
     def is_object(self) -> bool:
@@ -178,7 +179,8 @@ def _field(
         )
         for child_path, child in _children(path, name, arrow.type)
     )
-    return Field(path, name, arrow.type, not arrow.nullable, keys, unit, children, floor)
+    required = not arrow.nullable
+    return Field(path, name, arrow.type, required, keys, unit, children, floor, field_id)
 
 
 def _children(path: str, name: Kind, kind: pa.DataType) -> list[tuple[str, pa.Field]]:
