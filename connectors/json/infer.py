@@ -91,7 +91,7 @@ def infer_columns(records: Sequence[dict[str, Any]], wishes: Wishes) -> Inferred
 
 def _ways_inside(root: FieldValues, wishes: Wishes) -> dict[str, tuple[str, ...]]:
     """The options that do something about renamed fields which lie inside others."""
-    ways = {}
+    ways: dict[str, tuple[str, ...]] = {}
     for field in wishes.renames:
         node = resolve(tuple(field.split(".")), root, FieldValues.inside)
         if node is not None and len(node.path) > 1:

@@ -65,7 +65,8 @@ def change_events(records: Iterable[dict[str, Any]]) -> str | None:
     flat = [record for record in records if not record.keys().isdisjoint(_FLAT)]
     if not envelopes + flat:
         return None
-    names, events = (*_STATES, "op"), envelopes
+    names: tuple[str, ...] = (*_STATES, "op")
+    events = envelopes
     if len(flat) > len(envelopes):
         names, events = _FLAT, flat
     form = ", ".join(name for name in names if any(name in event for event in events))

@@ -123,8 +123,9 @@ def declared_columns(wishes: Wishes) -> tuple[tuple[Column, ...], tuple[Refusal,
     """Return the columns of a table that nothing is inferred for, and what cannot be of them."""
     columns = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
 
-    def as_time(path: FieldPath, _: EpochUnit | None) -> tuple[str, ...]:
-        _, column = with_type(columns, path, TIMESTAMPTZ)
+    def as_time(path: FieldPath, unit: EpochUnit | None) -> tuple[str, ...]:
+        del unit  # any fits a column that nothing is known of
+        column = with_type(columns, path, TIMESTAMPTZ)[1]
         return (column_option((column.name,), type_text(column.type)),)
 
     with_units, refused = with_epochs(columns, wishes.epochs, as_time)
