@@ -93,7 +93,7 @@ class Binding:
         What makes a row of a bad record is left out under policy ``fail``, where nothing bad was tiered, and for lenient
         JSON, which had a value for it.
         """
-        return _shape(self, STRICT_FORMS)
+        return shape_under(self, STRICT_FORMS)
 
     def gives_rows_of(self, shape: str, schema: TableSchema) -> bool:
         """Return whether every record is the same row under this binding as under one with ``shape``.
@@ -103,7 +103,7 @@ class Binding:
         if shape == self.shape:
             return True
         units = dict(self.epoch_units)
-        return shape == _shape(self, 1) and not any(
+        return shape == shape_under(self, 1) and not any(
             _has_written_times(column.type, column.field_id, units) for column in schema.payload
         )
 
@@ -130,8 +130,8 @@ class Binding:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shape(binding: Binding, forms: int) -> str:
-    """See ``Binding.shape``. Cached, since statements need it."""
+def shape_under(binding: Binding, forms: int) -> str:
+    """Return ``Binding.shape`` where strict JSON takes these forms. Cached, since statements need it."""
     facts: dict[str, object] = {
         "decoder": DECODER_VERSION,
         "format": binding.format,

@@ -14,7 +14,7 @@ from planner.errors import FederationError
 from planner.names import TableName
 from planner.verification.findings import Report
 from thermocline.cold_rows import EngineColdRows, cold_engine
-from thermocline.verifying import Advanced, VerifyRequest, Sized
+from thermocline.verifying import Advanced, Sized, VerifyRequest
 
 Send = Callable[[object], None]
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 from connectors.json.arrays import build, exact_leaf
 from connectors.json.fields import payload_fields
 from connectors.json.lenient import substitute
-from connectors.json.parsing import OtherFormat, Unfit
+from connectors.json.parsing import FinerTime, OtherFormat, OtherNumber, Unfit
 from connectors.json.strict import Fallback, read_record, refuse
 from connectors.json.vectorized import FastPath
-from planner.binding import Binding
+from planner.binding import FLOOR, FRACTION_PREFIX, Binding
 from planner.errors import BadBinding, UndecodableRecord
 from planner.names import KAFKA_ERROR, KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE, shell_word
 from planner.ports import Decoded
@@ -120,12 +120,9 @@ class JsonDecoder:
     def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:
         partition = batch.column(KAFKA_PARTITION)[at].as_py()
         offset = batch.column(KAFKA_OFFSET)[at].as_py()
-        cure = "correct its producer, then run"
-        if isinstance(unfit, OtherFormat):
-            cure = "bind the table to a topic of JSON records; where it is a single one, run"
         return UndecodableRecord(
             f"{self._table}: the record at partition {partition}, offset {offset} does not decode: "
-            f"{unfit.message}; {cure} `thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, "
+            f"{unfit.message}; {_cure(unfit)} `thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, "
             f"or choose error policy null or skip for the table.",
             table=self._table,
             partition=partition,
@@ -175,6 +172,20 @@ class JsonDecoder:
             else:
                 arrays.append(next(decoded))
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+
+
+def _cure(unfit: Unfit) -> str:
+    """Say what to do before a record is given up, by what is wrong with it."""
+    match unfit:
+        case OtherFormat():
+            cure = "bind the table to a topic of JSON records"
+        case FinerTime():
+            cure = f"have such digits cut off by the table property {FRACTION_PREFIX}{unfit.field_id} = {FLOOR}"
+        case OtherNumber():
+            cure = "give the key to a new column that holds such numbers (docs/ways-out.md, UndecodableRecord)"
+        case _:
+            return "correct its producer, then run"
+    return f"{cure}; where it is a single one, run"
 
 
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -12,6 +12,9 @@ from planner.field_path import FieldPath
 
 #: Deeper values are not looked into: ``planner.typetext`` reads no deeper types either.
 MAX_NESTING = 32
+#: Objects with so many members together, of which one has few, have data for names.
+_MANY_MEMBERS = 200
+_FEW_OF_THEM = 0.25
 
 
 @dataclass(slots=True)
@@ -57,6 +60,14 @@ class FieldValues:
     def is_too_deep(self) -> bool:
         return len(self.path) > MAX_NESTING and any(
             isinstance(value, dict | list) for value in self.values
+        )
+
+    @property
+    def names_are_data(self) -> bool:
+        """Whether the names inside its objects vary as values do, such as ids."""
+        many = len(self.members)
+        return many >= _MANY_MEMBERS and (
+            sum(map(len, self.values)) < _FEW_OF_THEM * many * len(self.values)
         )
 
     def inside(self, name: str) -> FieldValues | None:

@@ -71,6 +71,7 @@ class Field:
     unit: EpochUnit | None = None
     children: tuple[Field, ...] = ()
     floor: bool = False
+    field_id: int = 0
 
     @property
     def is_object(self) -> bool:
@@ -170,6 +171,7 @@ def _field(
         unit,
         children,
         field_id in times.floors,
+        field_id,
     )
 
 

@@ -5,7 +5,7 @@ Pure: the caller has read the samples. Every sample decodes under the resulting 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,26 +18,31 @@ from connectors.json.renames import (
     other_name,
     rename_option,
     renamed,
-    unfit_renames,
     with_fields,
 )
 from connectors.json.strict import read_value
 from connectors.json.wishes import (
     TIME_TYPES,
     Refusal,
+    TimeWays,
     Wishes,
+    as_text_option,
     column_option,
     floor_option,
     leave_out_option,
+    same_names,
     unfit_declared,
     unfit_floors,
+    unfit_renames,
     unfit_units,
+    values_as_time,
     with_epochs,
 )
 from planner.epoch_units import type_at
 from planner.field_path import FieldPath, resolve, spell
 from planner.names import did_you_mean
 from planner.schema import TIMESTAMPTZ, Column, EpochUnit
+from planner.spelling import spelled
 from planner.typetext import type_text
 
 _TIMES: dict[Kind, pa.DataType] = {
@@ -45,9 +50,6 @@ _TIMES: dict[Kind, pa.DataType] = {
     "timestamp": pa.timestamp("us"),
     "date": pa.date32(),
 }
-#: An object with so many members, of which a record has few, has data for names.
-_MANY_MEMBERS = 200
-_FEW_OF_THEM = 0.25
 #: Digits of the largest unsigned number of 64 bits, and of the largest decimal.
 _UINT64_DIGITS = 20
 _DECIMAL_DIGITS = 38
@@ -74,22 +76,44 @@ def infer_columns(records: Sequence[dict[str, Any]], wishes: Wishes) -> Inferred
     """
     fields = {name for record in records for name in record}
     as_columns = [renamed(record, wishes.renames) for record in records]
-    inferred = _Inference(FieldValues.of((), as_columns), wishes).run()
-    unfit = unfit_renames(wishes.renames, inferred.columns, fields)
-    refusals = () if inferred.refusals else tuple(Refusal(reason, ()) for reason in unfit)
+    root = FieldValues.of((), as_columns)
+    inferred = _Inference(root, wishes, fields).run()
+    refusals = inferred.refusals
+    if not refusals:
+        inside = _ways_inside(root, wishes)
+        refusals += tuple(unfit_renames(wishes.renames, inferred.columns, fields, inside))
     return replace(
         inferred,
         columns=with_fields(inferred.columns, wishes.renames),
-        refusals=inferred.refusals + refusals,
+        refusals=refusals,
     )
+
+
+def _ways_inside(root: FieldValues, wishes: Wishes) -> dict[str, tuple[str, ...]]:
+    """The options that do something about renamed fields which lie inside others."""
+    ways: dict[str, tuple[str, ...]] = {}
+    for field in wishes.renames:
+        node = resolve(tuple(field.split(".")), root, FieldValues.inside)
+        if node is not None and len(node.path) > 1:
+            as_text = as_text_option(node.path[:1], lenient=wishes.lenient)
+            ways[field] = (leave_out_option(node.path), as_text)
+    return ways
 
 
 class _Inference:
     """One run over the fields of some records, from the outermost inwards."""
 
-    def __init__(self, root: FieldValues, wishes: Wishes) -> None:
+    def __init__(self, root: FieldValues, wishes: Wishes, fields: Collection[str] = ()) -> None:
         self._root = root
         self._wishes = wishes
+        #: Names that no column which is offered can have, and the fields of renamed columns.
+        self._names = {
+            *fields,
+            *root.members,
+            *wishes.renames.values(),
+            *(".".join(path) for path, _ in wishes.columns),
+        }
+        self._fields = {column: field for field, column in wishes.renames.items()}
         self._left_out: list[tuple[FieldPath, str]] = []
         self._whole: list[tuple[FieldPath, int]] = []
         self._refusals: list[Refusal] = []
@@ -97,8 +121,6 @@ class _Inference:
         self._units: dict[FieldPath, EpochUnit] = {}
         self._leave_out: set[FieldPath] = set()
         self._floors: set[FieldPath] = set()
-        #: Names of columns that renames were offered with.
-        self._offered: list[str] = []
         #: Declared columns of which no record has a value.
         self._new: list[Column] = []
         #: Fields that the run came to: what lies inside a declared or left out one is not looked at.
@@ -111,20 +133,28 @@ class _Inference:
         columns = [Column(0, name, kind) for name, kind in self._members(self._root)]
         self._check_new({column.name.casefold(): column.name for column in columns})
         columns += self._new
+        self._refusals += same_names(with_fields(self._new, self._wishes.renames))
         epochs = self._wishes.epochs
         if self._refusals:
             # Of a field that was refused there is no column, and one refusal is enough.
             epochs = tuple(item for item in epochs if type_at(columns, item[0]) is not None)
-        with_units, refusals = with_epochs(tuple(columns), epochs)
+        with_units, refusals = with_epochs(tuple(columns), epochs, self._as_time(columns))
         self._refusals += refusals
         self._check_visited()
         self._check_values(with_units)
         if not self._refusals:
-            self._refusals += unfit_floors(with_units, self._wishes.floors)
+            as_time = self._as_time(with_units)
+            self._refusals += unfit_floors(with_units, self._wishes.floors, as_time)
         if not (self._refusals or any(not column.is_metadata for column in columns)):
             self._refuse_empty()
         return Inferred(
             with_units, tuple(self._left_out), tuple(self._whole), tuple(self._refusals)
+        )
+
+    def _as_time(self, columns: Sequence[Column]) -> TimeWays:
+        wishes = self._wishes
+        return values_as_time(
+            self._root, tuple(columns), self._declared, wishes.floors, lenient=wishes.lenient
         )
 
     def _read_wishes(self) -> None:
@@ -160,11 +190,13 @@ class _Inference:
         for column in self._new:
             name = names.get(column.name.casefold())
             if name is not None:
+                ways = [leave_out_option((name,))]
+                if (name,) not in self._declared:
+                    ways.insert(0, column_option((name,), type_text(column.type)))
                 self._refuse(
                     f"column {spell((column.name,))} and field {spell((name,))} differ in case only, which SQL does not "
                     f"tell apart",
-                    column_option((name,), type_text(column.type)),
-                    leave_out_option((name,)),
+                    *ways,
                 )
 
     def _node(self, path: FieldPath) -> FieldValues | None:
@@ -199,7 +231,10 @@ class _Inference:
     def _check_visited(self) -> None:
         for path in (*self._declared, *self._leave_out):
             is_new = self._node(path) is None
-            if not (is_new or path in self._visited or self._refusals):
+            is_left_out = path in self._leave_out and any(
+                path[:length] in self._leave_out for length in range(1, len(path))
+            )
+            if not (is_new or is_left_out or path in self._visited or self._refusals):
                 self._refuse(f"field {spell(path)} lies in one that another option decides on")
 
     def _members(self, node: FieldValues) -> list[tuple[str, pa.DataType]]:
@@ -213,8 +248,8 @@ class _Inference:
             other = names.setdefault(name.casefold(), member)
             if other is not member:
                 self._refuse(
-                    f"fields {spell(other.path)} and {spell(member.path)} differ in case only, which SQL does not tell "
-                    f"apart",
+                    f"fields {self._called(other)} and {self._called(member)} differ in case only, which SQL does not "
+                    f"tell apart",
                     leave_out_option(other.path),
                     leave_out_option(member.path),
                     *self._rename_options(member),
@@ -227,14 +262,14 @@ class _Inference:
                     else "has no name"
                 )
                 self._refuse(
-                    f"field {spell(member.path)} {what}",
+                    f"field {self._called(member)} {what}",
                     leave_out_option(member.path),
                     *self._rename_options(member),
                 )
                 continue
             if _has_twin(node, name):
                 self._refuse(
-                    f"field {spell(member.path)} has the name of a field inside another, which Iceberg does not tell apart",
+                    f"field {self._called(member)} has the name of a field inside another, which Iceberg does not tell apart",
                     leave_out_option(member.path),
                     *self._rename_options(member),
                 )
@@ -244,13 +279,20 @@ class _Inference:
                 members.append((name, kind))
         return members
 
+    def _called(self, node: FieldValues) -> str:
+        """The name of a field, and of the column that it has by a rename."""
+        field = self._fields.get(node.path[0]) if len(node.path) == 1 else None
+        name = spell(node.path)
+        return name if field is None else f"{spelled(field)} (column {name})"
+
     def _rename_options(self, node: FieldValues) -> Iterator[str]:
-        """The option that makes an outermost field a column of another name."""
+        """The option that makes an outermost field a column of another name, in place of its rename if it has one."""
         if len(node.path) == 1:
             (name,) = node.path
-            column = other_name(name, (*self._root.members, *self._offered))
-            self._offered.append(column)
-            yield rename_option(name, column)
+            field = self._fields.get(name, name)
+            column = other_name(field, self._names)
+            self._names.add(column)
+            yield rename_option(field, column)
 
     def _type(self, node: FieldValues) -> pa.DataType | None:
         """The type of one field, or None: it becomes no column."""
@@ -302,9 +344,7 @@ class _Inference:
         return None
 
     def _as_text(self, node: FieldValues) -> str:
-        """The options that read any value, as its JSON text."""
-        mode = "" if self._wishes.lenient else "--json-mode lenient "
-        return f"{mode}{column_option(node.path, 'string')}"
+        return as_text_option(node.path, lenient=self._wishes.lenient)
 
     def _too_deep(self, node: FieldValues) -> pa.DataType | None:
         outermost = FieldValues(node.path[:1], [], 0)
@@ -381,8 +421,7 @@ class _Inference:
     def _object_type(self, node: FieldValues) -> pa.DataType | None:
         if not node.members:
             return self._untyped(node, "always {}")
-        members = sum(map(len, node.values)) / len(node.values)
-        if len(node.members) >= _MANY_MEMBERS and members < _FEW_OF_THEM * len(node.members):
+        if node.names_are_data:
             return self._map_offer(node)
         inside = self._members(node)
         if not inside:

@@ -40,6 +40,18 @@ class OtherFormat(Unfit):
     """A record of another format, which its producer meant."""
 
 
+class OtherNumber(Unfit):
+    """A number that the field's type does not hold, and another type does."""
+
+
+class FinerTime(Unfit):
+    """A time with a fraction below a microsecond, which a floor of the field with this id cuts off."""
+
+    def __init__(self, path: str | None, reason: str, field_id: int) -> None:
+        super().__init__(path, reason)
+        self.field_id = field_id
+
+
 def parse(raw: bytes) -> dict[str, Any]:
     """Parse an object by RFC 8259, or raise Unfit. Numbers are ``Number``; of a duplicate key the last value stays."""
     try:
@@ -94,6 +106,8 @@ def _no_constant(name: str) -> NoReturn:
 
 def _common_form(text: str, cause: json.JSONDecodeError) -> str | None:
     """Name what is often sent in place of one object."""
+    if not text:
+        return "the value is empty (zero bytes, which is no tombstone)"
     if text.startswith("\ufeff"):
         return "the value begins with a byte order mark, which is not JSON"
     if cause.msg == "Extra data" and text[cause.pos] in "{[":

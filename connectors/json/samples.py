@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from connectors.json.field_values import FieldValues
 from connectors.json.parsing import Unfit, parse
 from planner.field_path import FieldPath, spell
 
 #: What Debezium writes for a value that the database did not send: it is stored apart (TOAST) and did not change.
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"
 _ENVELOPE = {"op", "source"}
-_FLAT = {"__op", "__deleted"}
+_STATES = ("before", "after")
+_FLAT = ("__op", "__deleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,29 @@ def change_events(records: Iterable[dict[str, Any]]) -> str | None:
     Debezium documentation, "Change events" and "New Record State Extraction".
     """
     records = list(records)
-    envelopes = sum(
-        _is_envelope(record) or _is_envelope(record.get("payload")) for record in records
-    )
-    flat = sum(not _FLAT.isdisjoint(record) for record in records)
+    envelopes = list(filter(None, map(_envelope, records)))
+    flat = [record for record in records if not record.keys().isdisjoint(_FLAT)]
     if not envelopes + flat:
         return None
-    form = "before, after, op" if envelopes >= flat else "__op, __deleted"
+    names: tuple[str, ...] = (*_STATES, "op")
+    events = envelopes
+    if len(flat) > len(envelopes):
+        names, events = _FLAT, flat
+    form = ", ".join(name for name in names if any(name in event for event in events))
     return (
-        f"{envelopes + flat} of {len(records)} samples are Debezium's change events ({form}): each event becomes a row, "
-        f"and an update or a delete is one more row"
+        f"{len(envelopes) + len(flat)} of {len(records)} samples are Debezium's change events ({form}): each event becomes "
+        f"a row, and an update or a delete is one more row"
+    )
+
+
+def varying_names(records: Iterable[dict[str, Any]]) -> str | None:
+    """Say that the names of outermost fields are data, where they are: a table reads none that comes later."""
+    root = FieldValues.of((), list(records))
+    if not root.names_are_data:
+        return None
+    return (
+        f"{len(root.members)} different fields in {len(root.values)} samples, of which each has few: if their names are data, "
+        f"the table does not read the next one; give its columns with --column, without --infer"
     )
 
 
@@ -83,10 +98,12 @@ def placeholders(records: Iterable[dict[str, Any]]) -> tuple[FieldPath, ...]:
     return tuple(dict.fromkeys(fields))
 
 
-def _is_envelope(value: object) -> bool:
-    if not isinstance(value, dict) or not value.keys() >= _ENVELOPE:
-        return False
-    return "before" in value or "after" in value
+def _envelope(record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the envelope that a record is, or has beside its schema."""
+    for value in (record, record.get("payload")):
+        if isinstance(value, dict) and value.keys() >= _ENVELOPE:
+            return None if value.keys().isdisjoint(_STATES) else value
+    return None
 
 
 class _Bare(str):

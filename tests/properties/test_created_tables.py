@@ -30,7 +30,7 @@ from tests.harness.inferable import OPTIONS, topics, wishes_of
 from tests.harness.serving import SESSION, forget, serve
 from thermocline.commands.create import first_watermark
 
-EXAMPLES = 100
+EXAMPLES = 300
 #: Of those that make a table in a catalog and read it.
 READ_EXAMPLES = 15
 SOAK_EXAMPLES = int(os.environ.get("THERMOCLINE_CREATE_EXAMPLES", "20000"))
@@ -106,9 +106,14 @@ def check_created(
     data: st.DataObject, check: Callable[[list[bytes], str, Inferred], None]
 ) -> None:
     values = data.draw(topics())
-    options = data.draw(OPTIONS)
+    options = first = data.draw(OPTIONS)
+    before, way = None, "no way yet"
     for _ in range(MOST_ROUNDS):
         result = inferred(values, options)
+        # What was offered is taken, and does what it was offered for.
+        assert before not in result.refusals
+        if not way.startswith("--column A:"):  # a type of OPTIONS, for field A in place of a
+            assert not [each for each in result.refusals if each.reason.startswith(f"{way}:")]
         if not result.refusals:
             assert [column for column in result.columns if not column.is_metadata]
             return check(values, options, result)
@@ -116,10 +121,15 @@ def check_created(
         if refusal.ways == ("--column NAME:TYPE",):
             assert not result.columns
             return None
-        # A wish that fits no sample has no way out but to take it away.
-        assume(refusal.ways)
+        if not refusal.ways:
+            # A wish of the first round that fits no sample has no way out but to take it away.
+            assert first, refusal
+            assume(False)
+        before = refusal
         way = data.draw(st.sampled_from(refusal.ways))
-        replaced = [option for option in ("--epoch", "--column") if way.startswith(option)]
+        replaced = [
+            each for each in ("--epoch", "--column", "--rename") if way.startswith(each)
+        ]
         if replaced:
             options = _without(options, replaced[0], shlex.split(way)[1])
         options = f"{options} {way}"

@@ -9,14 +9,14 @@ import click
 import pyarrow as pa
 
 from connectors.iceberg.create import RESERVED_NAMES, create_table
-from connectors.json.renames import read_renames, unfit_renames, with_fields
-from connectors.json.wishes import Refusal, Wishes, unfit_floors, with_epochs
+from connectors.json.renames import read_renames
+from connectors.json.wishes import Wishes, declared_columns
 from connectors.kafka.clusters import KafkaClusters
 from planner.binding import Binding
 from planner.cut import LogBounds
 from planner.errors import BadConfig
 from planner.field_path import FieldPath, read_path, spell, split_name
-from planner.names import KAFKA_HEADERS, KAFKA_KEY, METADATA_COLUMNS, TableName
+from planner.names import KAFKA_HEADERS, KAFKA_KEY, METADATA_COLUMNS, TableName, first_of
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, Column, EpochUnit
 from planner.spelling import spelled
@@ -151,12 +151,7 @@ def command(
             payload = inferred.columns
             lines = report(newest, inferred, settings.clusters, binding.address)
         else:
-            declared = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
-            payload, refusals = with_epochs(declared, wishes.epochs)
-            refusals += tuple(unfit_floors(payload, wishes.floors))
-            payload = with_fields(payload, wishes.renames)
-            unfit = unfit_renames(wishes.renames, payload, ())
-            refusals += tuple(Refusal(reason, ()) for reason in unfit)
+            payload, refusals = declared_columns(wishes)
             if refusals:
                 raise refused(refusals, f"topic {binding.address}")
     extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
@@ -174,9 +169,8 @@ def command(
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
     click.echo(f"created {name} over topic {binding.address}; it starts at offsets {starts}")
-    for column in payload:
-        source = f"  from field {spelled(column.keys[-1])}" if column.keys else ""
-        click.echo(f"  {column.name}  {column.type}{source}")
+    for line in first_of([_described(column) for column in payload]):
+        click.echo(f"  {line}")
     for line in lines:
         click.echo(line)
 
@@ -192,6 +186,11 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
         shape=binding.shape,
         run=str(uuid.uuid4()),
     )
+
+
+def _described(column: Column) -> str:
+    source = f"  from field {spelled(column.keys[-1])}" if column.keys else ""
+    return f"{column.name}  {column.type}{source}"
 
 
 def _column(text: str) -> tuple[FieldPath, pa.DataType]:
