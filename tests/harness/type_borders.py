@@ -47,7 +47,8 @@ class Borders:
         return (*self.values, None)[number % (len(self.values) + 1)]
 
 
-def _floats(largest: float, least: float) -> tuple[float, ...]:
+def _floats(largest: float, least: float, *others: float) -> tuple[float, ...]:
+    """``others`` lie between ``least`` and 1.5."""
     return (
         -math.inf,
         -largest,
@@ -56,6 +57,7 @@ def _floats(largest: float, least: float) -> tuple[float, ...]:
         -0.0,
         0.0,
         least,
+        *others,
         1.5,
         largest,
         math.inf,
@@ -106,7 +108,7 @@ BORDERS: tuple[Borders, ...] = (
         _INT,
     ),
     Borders("float", pa.float32(), _floats(2.0**127, 2.0**-149), "FLOAT", "FLOAT"),
-    Borders("double", pa.float64(), _floats(2.0**1023, 5e-324), "DOUBLE", "DOUBLE"),
+    Borders("double", pa.float64(), _floats(2.0**1023, 5e-324, 0.1), "DOUBLE", "DOUBLE"),
     *(
         Borders(
             f"decimal({digits},2)",
