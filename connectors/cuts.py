@@ -49,7 +49,7 @@ WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitFor:
     """Ends that cuts must cover, by topic, and how long they may take.
 
     ``left_s`` returns the seconds that are left of ``limit_s``, and raises once the caller is gone; None: the time begins
@@ -61,7 +61,7 @@ class Wait:
     left_s: Callable[[], float] | None = None
 
 
-_NO_WAIT = Wait()
+_NO_WAIT = WaitFor()
 
 
 def current_cuts(
@@ -71,7 +71,7 @@ def current_cuts(
     *,
     cold_only: Collection[TableName] = (),
     max_staleness_s: float | None = None,
-    wait: Wait = _NO_WAIT,
+    wait: WaitFor = _NO_WAIT,
 ) -> tuple[Mapping[TableName, TableCut], float | None]:
     """Cut tables as they are, or as they were ``max_staleness_s`` ago; return the age of the measurement, if any.
 

@@ -18,6 +18,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
+from connectors.iceberg.file_access import FileAccess
 from connectors.iceberg.file_io import OwnFiles
 from connectors.iceberg.history_facts import (
     TableEvidence,
@@ -29,7 +30,6 @@ from connectors.iceberg.relations import no_rows, read_sql, relation_of, scan_sq
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan
 from connectors.iceberg.scan.snapshot_facts import version_of
-from connectors.iceberg.table_files import TableFiles
 from connectors.iceberg.types import table_schema
 from connectors.store.catalog_roots import CatalogRoots
 from connectors.table_facts import decide_pin
@@ -76,7 +76,7 @@ class IcebergStore:
         ``open_file`` has the engine keep length and footer of a file, ``try_manifests`` read all manifests of a snapshot.
         """
         self._catalogs = Catalogs(catalogs, roots)
-        self.files = TableFiles(self._catalogs, take_secret)
+        self.files = FileAccess(self._catalogs, take_secret)
         self._lock = threading.Lock()
         self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(

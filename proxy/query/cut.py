@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from connectors.cuts import BoundsCache, PastCuts, Wait, current_cuts, cut_tables
+from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, SnapshotExpired
 from planner.names import TableName
@@ -133,7 +133,7 @@ class SnapshotCutter:
                 as_is,
                 cold_only=parsed.cold_only,
                 max_staleness_s=contract.freshness.max_staleness_s,
-                wait=Wait(contract.wait_for, deadline.limit_s, deadline.patience_s),
+                wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
             )
             by_key |= {(table, None): cut for table, cut in cuts.items()}
         for table, at in parsed.keys:
@@ -162,7 +162,7 @@ class SnapshotCutter:
             [table],
             cold_only=(table,) if side == "cold" else (),
             max_staleness_s=contract.freshness.max_staleness_s,
-            wait=Wait(contract.wait_for, deadline.limit_s, deadline.patience_s),
+            wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
         )
         return cuts[table]
 

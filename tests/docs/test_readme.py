@@ -39,5 +39,5 @@ def test_the_first_example_prints_cold_and_hot_rows_of_one_answer() -> None:
 
 def test_the_file_that_make_example_runs_asks_the_same() -> None:
     file = (ROOT / "examples" / "both_sides.py").read_text(encoding="utf-8")
-    (asked,) = re.findall(r'SQL = """(.*?)"""', file, re.DOTALL)
-    assert asked == statement(TEXTS[0].text)
+    (written,) = re.findall(r'SQL = """(.*?)"""', file, re.DOTALL)
+    assert written == statement(TEXTS[0].text)

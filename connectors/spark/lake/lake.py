@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from connectors.cuts import BoundsCache, PastCuts, Wait, current_cuts
+from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
@@ -133,7 +133,7 @@ class Lake:
             self._bounds,
             names,
             max_staleness_s=staleness_s,
-            wait=Wait({} if wait_for is None else parse_wait_for(wait_for)),
+            wait=WaitFor({} if wait_for is None else parse_wait_for(wait_for)),
         )
         if timestamp is None:
             return self._made(cuts)

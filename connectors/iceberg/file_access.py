@@ -30,7 +30,7 @@ from planner.seam.cut import Pin
 MAX_REMEMBERED_FILE_IO = 1_000
 
 
-class TableFiles:
+class FileAccess:
     """FileIO and keys of each table's metadata location. Thread-safe."""
 
     def __init__(self, catalogs: Catalogs, take_secret: Callable[[str], None] | None) -> None:
