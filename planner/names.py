@@ -15,6 +15,7 @@ import shlex
 import string
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from planner.errors import BadConfig
 from planner.spelling import read_dotted, spelled
@@ -63,14 +64,39 @@ KAFKA_VALUE = "kafka_value"
 
 KAFKA_ERROR = "kafka_error"
 
+#: Columns that say which record a row came from.
+OFFSET_COLUMNS = frozenset((KAFKA_PARTITION, KAFKA_OFFSET))
+
 LEADING_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP)
 
 OPTIONAL_COLUMNS = (KAFKA_KEY, KAFKA_HEADERS, KAFKA_VALUE, KAFKA_ERROR)
 
 METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
-#: Views of one federated table, ``"flows$cold"`` and so on: no table of ours is called so.
-VIRTUAL_SUFFIXES = ("cold", "tail", "seam")
+
+class Side(Enum):
+    """What a name means of a federated table: all of its rows, those of one side of the seam, or the seam itself.
+
+    The value is the suffix of the name, as in ``"flows$cold"``: no table of ours is called so.
+    """
+
+    BOTH = ""
+    COLD = "cold"
+    TAIL = "tail"
+    SEAM = "seam"
+
+    @property
+    def has_cold(self) -> bool:
+        """Whether its rows may be those of a snapshot."""
+        return self in (Side.BOTH, Side.COLD)
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether its rows may be those of the log above the watermark."""
+        return self in (Side.BOTH, Side.TAIL)
+
+
+_SIDES = {side.value: side for side in Side}
 
 #: Names of fields that one message lists; a record may have thousands.
 MAX_LISTED = 50
@@ -115,9 +141,9 @@ class TableName:
         """The parts joined by dots, unquoted."""
         return ".".join((self.catalog, *self.namespace, self.name))
 
-    def side(self, side: str) -> TableName:
-        """Return the name of one side or view of the table: ``cold`` is ``flows$cold``."""
-        return replace(self, name=f"{self.name}${side}")
+    def side(self, side: Side) -> TableName:
+        """Return the name of a side of the table, such as ``flows$cold``; of both, its own."""
+        return self if side is Side.BOTH else replace(self, name=f"{self.name}${side.value}")
 
     def __str__(self) -> str:
         """The name as ``parse`` and every option read it back."""
@@ -154,11 +180,13 @@ def did_you_mean(
     return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
-def side_name(name: str) -> tuple[str, str] | None:
-    """Return the table and the side (``VIRTUAL_SUFFIXES``) that a name such as ``flows$cold`` means; None: it is no side's."""
+def side_name(name: str) -> tuple[str, Side] | None:
+    """Return the table and the side that a name such as ``flows$cold`` means; None: it has no side's suffix."""
     base, dollar, suffix = name.rpartition("$")
-    side = suffix.lower()
-    return (base, side) if dollar and base and side in VIRTUAL_SUFFIXES else None
+    if not (dollar and base and suffix):
+        return None
+    side = _SIDES.get(suffix.lower())
+    return None if side is None else (base, side)
 
 
 def is_portable_partition_field(name: str) -> bool:

@@ -35,7 +35,7 @@ from planner.names import (
     KAFKA_PARTITION,
     KAFKA_VALUE,
     LEADING_COLUMNS,
-    VIRTUAL_SUFFIXES,
+    Side,
     TableName,
     side_name,
 )
@@ -135,7 +135,7 @@ def create_table(
     """
     table, binding = new.name, new.binding
     if side_name(table.name) is not None:
-        endings = " or ".join(f"${suffix}" for suffix in VIRTUAL_SUFFIXES)
+        endings = " or ".join(f"${side.value}" for side in Side if side is not Side.BOTH)
         raise BadConfig(
             f"{table}: a name that ends in {endings} means a side of the table before it; choose another name.",
             table=str(table),

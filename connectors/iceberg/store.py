@@ -37,8 +37,13 @@ from planner.column_statistics import UuidStatistics, uuid_statistics
 from planner.errors import CutExpired, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
-from planner.reading.filters import EVERYTHING, ScanFilter
-from planner.reading.shares import EVERY_FILE, FileSpan, place_of
+from planner.reading.filters import (
+    EVERY_FILE,
+    EVERYTHING,
+    FileSpan,
+    ScanFilter,
+    position_of,
+)
 from planner.schema import TableSchema
 from planner.seam.cut import ColdSlice, Pin, PinReference
 from planner.seam.snapshots import Retained
@@ -324,7 +329,7 @@ class IcebergStore:
         with self._reading(cold):
             return self._plan.count_rows(cold)
 
-    def file_places(
+    def file_positions(
         self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
     ) -> Sequence[tuple[int, int]] | None:
         if cold.snapshot_id is None:
@@ -333,7 +338,7 @@ class IcebergStore:
             files = self._plan.files(cold, rows)
         if files is None:
             return None
-        return list(zip(map(place_of, files.paths), files.lengths, strict=True))
+        return list(zip(map(position_of, files.paths), files.lengths, strict=True))
 
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         if cold.snapshot_id is None:

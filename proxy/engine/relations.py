@@ -18,14 +18,12 @@ import duckdb
 import pyarrow as pa
 
 from planner.ports import ArrowRelation, SqlRelation
+from planner.reading.plan import ALL_COLUMNS, CONSTANT_NAME, ColumnRead
 from planner.schema import TableSchema
 from planner.sql_text import identifier
 from planner.type_text import sql_type
 
-#: Stands in front of the columns, for rows that are only counted: of these the engine reads the first column of a union
-#: (DuckDB 1.5.5), whatever it is; all of a struct, where a condition reads one field.
-CONSTANT_NAME = "__tc:row"
-CONSTANT = identifier(CONSTANT_NAME)
+_CONSTANT = identifier(CONSTANT_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +39,19 @@ class Relation:
     """Rows under a name: those of all parts together, with the names and types of ``schema``.
 
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``access_filter``
-    is None where a statement sees all of it. The values of ``uncompared`` columns are not compared with
-    anything, so statistics of files may lie about them. ``may_equal_zero``: those of others with a zero, too.
-    ``has_constant``: there is one column more, ``CONSTANT``, which the statement must not see.
+    is None where a statement sees all of it. ``reads`` are the columns that the parts have.
     """
 
     name: str
     schema: TableSchema | pa.Schema
     parts: tuple[SqlRelation | ArrowRelation, ...] = ()
     access_filter: AccessFilter | None = None
-    uncompared: frozenset[str] = frozenset()
-    may_equal_zero: bool = False
-    has_constant: bool = False
+    reads: ColumnRead = ALL_COLUMNS
 
     @property
     def arrow(self) -> pa.Schema:
-        return self.schema.arrow if isinstance(self.schema, TableSchema) else self.schema
+        schema = self.schema
+        return self.reads.of(schema.arrow if isinstance(schema, TableSchema) else schema)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -91,11 +86,10 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
                 selects.append(part.sql)
             else:
                 rows = f"(\n{part.sql}\n)"
-                exact = part.without_zero if relation.may_equal_zero else part.without_nan
-                exact |= relation.uncompared
+                exact = relation.reads.floats_exact(part.without_nan, part.without_zero)
                 selects.append(_select(relation.arrow, rows, exact))
-        if relation.has_constant:
-            selects = [f"SELECT true AS {CONSTANT}, * FROM ({select})" for select in selects]  # noqa: S608 - ours
+        if relation.reads.has_constant:
+            selects = [f"SELECT true AS {_CONSTANT}, * FROM ({select})" for select in selects]  # noqa: S608 - ours
         clauses.append(_clause(relation, selects))
     return _with(clauses)
 

@@ -33,7 +33,7 @@ from planner.live.tiling import (
     tile,
     tile_named,
 )
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.offsets import OffsetVector
 from planner.seam.cut import HotSlice, Pin, TableCut
 from planner.seam.time_travel import format_cut
@@ -312,7 +312,7 @@ class LiveTables:
         except AssertionError as error:
             _log.critical("%s: %s", cut.table, error)
             raise InternalError(f"{cut.table}: its live files do not fit its cut.") from error
-        if not is_named and contract.freshness.side is None:
+        if not is_named and contract.freshness.side is Side.BOTH:
             answers.use(key, str(contract), pieces)
             if (merge := merge_of(pieces)) is not None:
                 self._merging.begin(

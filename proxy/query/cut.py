@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, SnapshotExpired
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.offsets import OffsetVector
 from planner.ports import ColdStore
 from planner.seam.cut import Pin, TableCut
@@ -55,7 +55,7 @@ class FreshnessContract:
         if session.cut is not None and session.after is not None:
             raise BadParameter("a statement that is followed cannot be read at a cut.")
         freshness = LIVE if session.freshness is None else parse_freshness(session.freshness)
-        if session.after is not None and freshness.side is None:
+        if session.after is not None and freshness.side is Side.BOTH:
             # An older round may end before what its caller has seen.
             freshness = LIVE
         return cls(
@@ -152,7 +152,7 @@ class SnapshotCutter:
             NotYetCommitted, FederationError: as ``cut``.
         """
         side = contract.freshness.side
-        if side == "tail":
+        if side is Side.TAIL:
             raise BadParameter("freshness tail has no meaning here; ask for live or cold.")
         if contract.past is not None:
             return self._time_travel.cut(table, contract.past, deadline)
@@ -160,7 +160,7 @@ class SnapshotCutter:
             self._pins,
             self._bounds,
             [table],
-            cold_only=(table,) if side == "cold" else (),
+            cold_only=(table,) if side is Side.COLD else (),
             max_staleness_s=contract.freshness.max_staleness_s,
             wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
         )

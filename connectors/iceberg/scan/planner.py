@@ -45,8 +45,7 @@ from connectors.iceberg.scan.projection import (
 from connectors.iceberg.scan.snapshot_facts import Facts, PartitionPart
 from connectors.store.object_store import is_object_store
 from planner.errors import ForeignFile
-from planner.reading.filters import Bounds, Condition, ScanFilter, prune
-from planner.reading.shares import FileSpan
+from planner.reading.filters import Bounds, Condition, FileSpan, ScanFilter, prune
 from planner.schema import Column
 from planner.seam.cut import ColdSlice
 

@@ -8,7 +8,7 @@ It must not have ``pushFilters``: in PySpark 4.1 the filters of one action stay 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from connectors.spark.errors import pack
 from connectors.spark.lake.opened import OpenedLake
 from connectors.spark.lake.stream import LakeStream, StreamOptions
-from connectors.spark.lake.tasks import SIDES, TaskReader, shares
+from connectors.spark.lake.tasks import TaskReader, rows_of, shares
 from connectors.spark.options import LakeSettings, check_options, chosen_columns
 from connectors.spark.remote.load import OPTIONS, address_of, planned_load
 from connectors.spark.remote.plan import ServedPlan, ServedReader, ServerAddress
@@ -33,7 +33,8 @@ from connectors.spark.shipping import PlannedSource, sent, ship_to
 from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
 from planner.errors import BadParameter, FederationError
-from planner.names import TableName
+from planner.names import Side, TableName
+from planner.reading.plan import plan_rows
 from planner.schema import TableSchema
 from planner.seam.cut import TableCut, cold_cut
 from planner.seam.freshness import parse_freshness
@@ -119,7 +120,7 @@ class LakeSource(DataSource):
         if self._plan is not None:
             return ServedReader(self._plan)
         cut, columns = self._planned(_BATCH)
-        return LakeReader(cut, columns, _sides(self.options), self._settings(), self._condition)
+        return LakeReader(cut, columns, _side(self.options), self._settings(), self._condition)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         if self._plan is not None:
@@ -184,12 +185,12 @@ class LakeReader(DataSourceReader):
         self,
         cut: TableCut,
         columns: TableSchema,
-        sides: Collection[str],
+        side: Side,
         settings: LakeSettings,
         condition: SparkCondition | None = None,
     ) -> None:
         self._cut = cut
-        self._sides = sides
+        self._side = side
         self._condition = condition
         self._settings = settings
         self._tasks = _tasks(columns, settings, condition)
@@ -201,14 +202,9 @@ class LakeReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         opened = OpenedLake.of(self._settings)
         try:
-            return shares(
-                opened.store,
-                self._cut,
-                self._tasks.schema.columns,
-                self._sides,
-                whole_cold=True,
-                condition=self._condition,
-            )
+            read = plan_rows(self._side, self._cut, rows_of(self._condition))
+            columns = self._tasks.schema.columns
+            return shares(opened.store, self._cut, read, columns, self._condition)
         except FederationError as error:
             raise pack(error) from error
         finally:
@@ -238,27 +234,27 @@ def _table(opened: OpenedLake, options: Mapping[str, str]) -> TableName:
     return find_tables(opened.pins.relist(), [text])[0]
 
 
-def _sides(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the sides to read: those of the option side, or of a freshness that names one.
+def _side(options: Mapping[str, str]) -> Side:
+    """Return the side to read: that of the option side, or of a freshness that names one.
 
     Raises:
         BadParameter: it is none.
     """
-    side = options.get("side")
-    if side is not None and side not in SIDES:
+    side, freshness = options.get("side"), options.get("freshness")
+    if side is not None and side not in ("cold", "tail"):
         raise BadParameter(f"option side is cold or tail, not {side[:80]!r}.", option="side")
-    freshness = options.get("freshness")
-    side = side or (None if freshness is None else parse_freshness(freshness).side)
-    return SIDES if side is None else (side,)
+    if side is not None:
+        return Side(side)
+    return Side.BOTH if freshness is None else parse_freshness(freshness).side
 
 
 def _cut(opened: OpenedLake, table: TableName, options: Mapping[str, str]) -> TableCut:
     token, wait_for = options.get("cut"), options.get("wait_for")
-    sides = _sides(options)
+    side = _side(options)
     names = [name for name in ("cut", "freshness", "side") if options.get(name) is not None]
     if "freshness" in names and len(names) > 1:
         raise BadParameter(f"options {' and '.join(names)} contradict each other; give one.")
-    if wait_for is not None and (token is not None or "tail" not in sides):
+    if wait_for is not None and (token is not None or not side.has_tail):
         raise BadParameter(
             "a cut that was taken, and the cold side alone, wait for nothing; leave the option wait_for out.",
             option="wait_for",
@@ -266,4 +262,4 @@ def _cut(opened: OpenedLake, table: TableName, options: Mapping[str, str]) -> Ta
     if token is not None:
         return opened.past_cut(parse_cut(token).of(table))
     # A load remembers nothing: the log is measured, also where staleness is allowed.
-    return opened.cut(table, wait_for) if "tail" in sides else cold_cut(opened.pins.get(table))
+    return opened.cut(table, wait_for) if side.has_tail else cold_cut(opened.pins.get(table))
