@@ -78,6 +78,17 @@ def selecting(expressions: Sequence[Node], parameters: Iterable[str] = ()) -> No
     return {"error": False, "statements": [{"node": select, "named_param_map": named}]}
 
 
+def row_of(operands: Sequence[Node]) -> Node:
+    """Return the statement ``SELECT <operand> AS c0, ...``; its parameters keep their names."""
+    named = [{**operand, "alias": f"c{number}"} for number, operand in enumerate(operands)]
+    names = {
+        node["identifier"]
+        for node, _ in walk(selecting(named))
+        if node.get("class") == "PARAMETER"
+    }
+    return selecting(named, sorted(names))
+
+
 def row_expression(document: Node) -> Node:
     """Return the expression of ``SELECT <expression>``.
 
