@@ -132,7 +132,7 @@ OF_OTHERS = {
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
     "connectors/spark/session_check.py _SECRET": "the operator's settings",
     "connectors/spark/lake/stream.py _SPAN": "the user's own process",
-    "planner/spark_condition_text.py _TOKEN": "the user's own process",
+    "connectors/spark/filter_option.py _SPELLINGS": "the user's own process",
     "planner/spark_names.py _TOKEN": "the user's own process",
     "planner/spelling.py _QUOTED": "command lines and settings",
     "planner/type_text.py _TOKEN": "the command line of `create`",

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from connectors.spark.errors import pack
+from connectors.spark.filter_option import RowFilter, parse_filter
 from connectors.spark.lake.opened import OpenedLake
 from connectors.spark.lake.stream import LakeStream, StreamOptions
 from connectors.spark.lake.tasks import SIDES, TaskReader, shares
@@ -38,8 +39,6 @@ from planner.schema import TableSchema
 from planner.seam.cut import TableCut, cold_cut
 from planner.seam.freshness import parse_freshness
 from planner.seam.time_travel import parse_cut
-from planner.spark_condition_text import parse_condition
-from planner.spark_conditions import SparkCondition, columns_of
 
 FORMAT = "thermocline"
 _BATCH = ("table", "path", "columns", "filter", "cut", "freshness", "wait_for", "side")
@@ -87,11 +86,11 @@ class LakeSource(DataSource):
     registered: ServerAddress | None
 
     def __init__(self, options: dict[str, str]) -> None:
-        # Spark's own mapping, whatever case its keys are asked in; a dict of it would lose that.
+        # Spark's own mapping, whose keys have no case; a dict of it would lose that.
         super().__init__(options)
         self._cut: TableCut | None = None
         self._columns: TableSchema | None = None
-        self._condition: SparkCondition | None = None
+        self._condition: RowFilter | None = None
         self._plan: ServedPlan | None = None
         self._has_planned = False
 
@@ -155,7 +154,7 @@ class LakeSource(DataSource):
         self._columns = chosen_columns(table, schema, self.options.get("columns"))
         text = self.options.get("filter")
         if text is not None:
-            self._condition = parse_condition(text, table, schema)
+            self._condition = parse_filter(text, table, schema)
 
     def _settings(self) -> LakeSettings:
         if self.lake is None:
@@ -186,13 +185,13 @@ class LakeReader(DataSourceReader):
         columns: TableSchema,
         sides: Collection[str],
         settings: LakeSettings,
-        condition: SparkCondition | None = None,
+        condition: RowFilter | None = None,
     ) -> None:
         self._cut = cut
         self._sides = sides
         self._condition = condition
         self._settings = settings
-        self._tasks = _tasks(columns, settings, condition)
+        self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
@@ -216,17 +215,6 @@ class LakeReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._tasks.read(partition)
-
-
-def _tasks(
-    columns: TableSchema, settings: LakeSettings, condition: SparkCondition | None
-) -> TaskReader:
-    if condition is None:
-        return TaskReader(columns, settings.clusters, settings.secrets)
-    more = [column for column in columns_of(condition) if column not in columns.columns]
-    read = TableSchema(columns.schema_id, (*columns.columns, *more))
-    width = len(columns.columns)
-    return TaskReader(read, settings.clusters, settings.secrets, condition, width)
 
 
 def _table(opened: OpenedLake, options: Mapping[str, str]) -> TableName:
@@ -265,5 +253,5 @@ def _cut(opened: OpenedLake, table: TableName, options: Mapping[str, str]) -> Ta
         )
     if token is not None:
         return opened.past_cut(parse_cut(token).of(table))
-    # A load remembers nothing: whatever staleness is allowed, the log is measured.
+    # A load remembers nothing: it measures the log, however old its answer may be.
     return opened.cut(table, wait_for) if "tail" in sides else cold_cut(opened.pins.get(table))
