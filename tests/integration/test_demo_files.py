@@ -15,7 +15,8 @@ import pytest
 from benchmarks.file_count import simulate
 from connectors.decoding.registry import decoder_for
 from connectors.iceberg.create import NewTable, create_table
-from connectors.jobs.service import ServiceLimits, TieringService
+from connectors.jobs.loop import LoopLimits, TableLoop
+from connectors.jobs.tier import TieringJob
 from connectors.kafka.log import KafkaLog
 from connectors.spark.publish.target import SparkTieringTarget
 from planner.names import TableName
@@ -95,9 +96,9 @@ def _create(lake: SparkLake, kafka: Kafka, feed: DemoFeed) -> BoundTable:
 @contextlib.contextmanager
 def _tiering(lake: SparkLake, kafka: Kafka, names: list[TableName]) -> Iterator[None]:
     with KafkaLog(kafka.settings) as log:
-        service = TieringService(
+        job = TieringJob(
             log,
-            discover=lambda: names,
+            tables=lambda: names,
             open_target=lambda name: SparkTieringTarget(
                 lake.session,
                 lake.store,
@@ -106,15 +107,14 @@ def _tiering(lake: SparkLake, kafka: Kafka, names: list[TableName]) -> Iterator[
                 open_decoder=functools.partial(decoder_for, str(name)),
                 open_store=lake.store.files.open_store,
             ),
-            listeners=[Lines(bars=False)],
-            limits=ServiceLimits(poll_s=0.1),
         )
-        thread = threading.Thread(target=service.run)
+        loop = TableLoop(job, listeners=[Lines(bars=False)], limits=LoopLimits(poll_s=0.1))
+        thread = threading.Thread(target=loop.run)
         thread.start()
         try:
             yield
         finally:
-            service.stop()
+            loop.stop()
             thread.join()
 
 
