@@ -1,6 +1,6 @@
 """The option ``filter`` of a ``load()``: a condition in the server's SQL over the columns of one table.
 
-It was read as Spark's SQL once. What meant another thing then is refused by name (``_check_meaning``).
+It was read as Spark's SQL once. What meant another thing then is refused by name (``_other_meaning``).
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class Statements:
         if question.is_explain:
             context = _context(parsed, ticket)
             # A statement whose parameters are not bound is not pruned.
-            is_bound = len(context.values) == len(parameters_of(parsed.document))
+            is_bound = len(context.values) == len(parameters_of(parsed.written))
             report = self._explainer.explain(
                 session,
                 parsed,
@@ -341,7 +341,7 @@ class Statements:
         self.grants.check(session, parsed.names, planned.granted)
         if planned.answer is not None:
             return MaterializedResult.of(planned.answer)
-        if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.document):
+        if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.written):
             # What pools and tools ask again and again to learn whether anybody is there.
             return self._cache.get(
                 ("answer", parsed),
@@ -365,7 +365,7 @@ class Statements:
             reads = self._sources.reads(session, parsed, cuts, context, planned.share)
             counted = counted_rows(reads.values())
             if counted is not None and not any(read.tail for read in reads.values()):
-                name = name_of_count(parsed.document)
+                name = name_of_count(parsed.written)
                 return MaterializedResult.of_count(name, counted, _metadata(planned))
             result = self._run(session, parsed, planned, cuts, reads, deadline, stack)
             stream = StatementStream(
