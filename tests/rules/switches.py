@@ -456,8 +456,8 @@ SWITCHES = (
         "T14",
         "take skipped records of before for the rows they would be today",
         "planner/seam/binding.py",
-        "shape == _shape(self, 1) and not any(",
-        "shape == _shape(self, 1) or not any(",
+        "shape == shape_under(self, 1) and not any(",
+        "shape == shape_under(self, 1) or not any(",
         ("tests/unit/test_binding.py::test_a_number_that_is_a_time_is_no_written_time",),
     ),
     Switch(
@@ -659,8 +659,8 @@ SWITCHES = (
         "T22",
         "take one action's filters for all of a load",
         "connectors/spark/lake/source.py",
-        "self._tasks = _tasks(columns, settings, condition)",
-        "self._tasks = _tasks(columns, settings, condition)\n"
+        "self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)",
+        "self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)\n"
         "        type(self).pushFilters = lambda self, filters: []",
         ("tests/unit/test_spark_source.py::test_filters_are_not_pushed",),
     ),
