@@ -80,7 +80,9 @@ def payload_fields(table: str, schema: TableSchema, binding: Binding) -> tuple[F
         UnsupportedType: a column's type has no JSON form.
     """
     claimed = _keys(table, schema.payload)
-    times = _Times(table, binding, dict(binding.epoch_units), frozenset(binding.floors))
+    times = _Times(
+        table, binding, dict(binding.format.epoch_units), frozenset(binding.format.floors)
+    )
     return tuple(
         _field(
             times,

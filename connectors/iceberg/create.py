@@ -107,8 +107,7 @@ def create_table(
 
     ``columns`` are those of the record's value, and optional metadata columns where wanted; the three leading
     ones, and under error policy ``null`` the two it needs, are added. Their field ids are assigned here, so
-    ``binding.epoch_units``, ``binding.floors`` and ``first.shape`` are filled here too (``planner.epoch_units``). ``floors``
-    are paths to times.
+    ``binding.format`` and ``first.shape`` get them here too (``planner.epoch_units``). ``floors`` are paths to times.
 
     Metadata columns are optional in Iceberg's sense: Spark and pyiceberg write nullable columns, and an UPDATE
     by either would be refused on a required one. The resolver treats a row without them as foreign.
@@ -135,7 +134,8 @@ def create_table(
     order = sort_order(table, schema, sort_by)
     numbered = table_schema(table, schema, None)
     units = units_by_id(columns, numbered)
-    binding = replace(binding, epoch_units=units, floors=ids_at(floors, numbered))
+    of_fields = replace(binding.format, epoch_units=units, floors=ids_at(floors, numbered))
+    binding = replace(binding, format=of_fields)
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,

@@ -14,7 +14,7 @@ from connectors.iceberg.create import create_table
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import Column
-from planner.seam.binding import Binding
+from planner.seam.binding import parse_binding
 from planner.seam.watermark import Watermark
 from planner.type_text import parse_type
 
@@ -40,9 +40,13 @@ def main() -> None:
     assert str(planner.__file__).startswith(source), planner.__file__
     Path(root).mkdir(exist_ok=True)
     for policy, mode, (name, column) in itertools.product(POLICIES, MODES, PAYLOADS.items()):
-        binding = Binding("flows", on_error=policy, json_mode=mode)  # type: ignore[arg-type]
         first = Watermark("cluster-1", "flows", "topic-1", OffsetVector(((0, 0),)), "", "run-1")
         table = TableName("lake", ("net",), f"{policy}_{mode}_{name}")
+        options = {"topic": "flows", "on_error": policy, "json_mode": mode}
+        binding = parse_binding(
+            table, {f"thermocline.{key}": value for key, value in options.items()}
+        )
+        assert binding is not None
         create_table(properties(root), table, [column], binding, first)
 
 

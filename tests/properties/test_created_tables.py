@@ -22,6 +22,7 @@ from planner.epoch_units import numbered, units_by_id
 from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import RAW_SCHEMA
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.spelling import split_name
 from proxy.deadline import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
@@ -47,7 +48,7 @@ def inferred(values: list[bytes], options: str) -> Inferred:
 def decode(values: list[bytes], result: Inferred, mode: str) -> pa.RecordBatch:
     schema = numbered(result.columns)
     units = units_by_id(result.columns, schema)
-    binding = Binding("t", json_mode=mode, epoch_units=units)  # type: ignore[arg-type]
+    binding = Binding("t", JsonFormat(mode, units))  # type: ignore[arg-type]
     entries = [
         {"kafka_partition": 0, "kafka_offset": at, "kafka_value": value}
         for at, value in enumerate(values)
@@ -81,7 +82,7 @@ class Site:
         for value in values:
             self._log.append(topic, 0, MemoryRecord(value))
         mode = mode_of(options)
-        binding = Binding(topic, json_mode=mode)  # type: ignore[arg-type]
+        binding = Binding(topic, JsonFormat(mode))  # type: ignore[arg-type]
         table = TableName("lake", ("net",), topic)
         first = first_watermark(self._log.measure([topic])[topic], binding)
         create_table(self._catalogs, table, result.columns, binding, first)

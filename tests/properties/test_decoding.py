@@ -25,6 +25,7 @@ from planner.schema import (
     TableSchema,
 )
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes
 from tests.harness.oracle import Bad, oracle_decode, same
 
@@ -112,7 +113,7 @@ def tables(draw: st.DrawFn) -> tuple[TableSchema, Binding]:
     whole = (column.field_id for column in columns if pa.types.is_timestamp(column.type))
     ids = sorted({*whole, *_ids(columns, pa.types.is_timestamp)})
     floors = tuple(field_id for field_id in ids if draw(st.booleans()))
-    bound = Binding("t", on_error=on_error, epoch_units=nested, floors=floors)  # type: ignore[arg-type]
+    bound = Binding("t", JsonFormat("strict", nested, floors), on_error=on_error)  # type: ignore[arg-type]
     return TableSchema(0, (*LEADING, *columns)), bound
 
 
@@ -431,7 +432,7 @@ def test_lenient_keeps_every_value_strict_accepts(
     case: tuple[TableSchema, Binding, pa.RecordBatch],
 ) -> None:
     schema, bound, batch = case
-    lenient = replace(bound, on_error="skip", json_mode="lenient")
+    lenient = replace(bound, on_error="skip", format=replace(bound.format, mode="lenient"))
     for record in range(batch.num_rows):
         one = batch.slice(record, 1)
         result = oracle_decode(schema, replace(bound, on_error="fail"), one.to_pylist()[0])

@@ -19,6 +19,7 @@ from planner.epoch_units import ids_at, numbered, units_by_id
 from planner.errors import BadConfig
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes
 from planner.spelling import FieldPath, read_path, spell, split_name
 from planner.type_text import parse_type
@@ -58,12 +59,8 @@ def decodes(
         for at, value in enumerate(values)
     ]
     schema = numbered(columns)
-    binding = Binding(
-        "t",
-        json_mode=mode,  # type: ignore[arg-type]
-        epoch_units=units_by_id(columns, schema),
-        floors=ids_at(floors, schema),
-    )
+    units = units_by_id(columns, schema)
+    binding = Binding("t", JsonFormat(mode, units, ids_at(floors, schema)))  # type: ignore[arg-type]
     decoded = JsonDecoder("t", schema, binding).decode(
         pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)
     )

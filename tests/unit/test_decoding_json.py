@@ -25,6 +25,7 @@ from planner.errors import BadBinding, UndecodableRecord, UnsupportedType
 from planner.names import METADATA_COLUMNS
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes
 from tests.harness.oracle import Bad, oracle_decode, oracle_rows, same
 from tests.harness.poison import POISON
@@ -291,7 +292,7 @@ def test_two_columns_cannot_share_a_former_name() -> None:
 def test_epoch_units_of_the_binding_reach_nested_fields(exact_only: bool) -> None:
     when = pa.field("at", pa.timestamp("us"), metadata={"PARQUET:field_id": "12"})
     value = schema(column(pa.list_(pa.field("element", pa.struct([when])))))
-    bound = binding(epoch_units=((12, "s"),))
+    bound = binding(format=JsonFormat(epoch_units=((12, "s"),)))
     rows = JsonDecoder("t", value, bound, exact_only).decode(raw('{"a": [{"at": 86400}]}')).rows
     assert rows.column("a").to_pylist() == [[{"at": datetime(1970, 1, 2)}]]
 
@@ -327,7 +328,7 @@ def test_any_key_can_be_a_column(name: str, exact_only: bool) -> None:
         ),
         (
             schema(column(pa.string())),
-            binding(epoch_units=((10, "ms"),)),
+            binding(format=JsonFormat(epoch_units=((10, "ms"),))),
             "t: an epoch unit is declared for a, which is string; only date, timestamp and timestamptz can "
             "have one: remove the property thermocline.epoch_unit.<field id>, or, while the table has no rows, make "
             "it anew: `thermocline create t --topic t --replace --infer --epoch a=ms`.",
@@ -422,7 +423,9 @@ def test_poison_neither_ends_the_process_nor_eats_its_memory() -> None:
 def decode_all_poison() -> None:
     for mode in ("strict", "lenient"):
         for exact in (False, True):
-            decoder = JsonDecoder("t", schema(*POISONED), binding(json_mode=mode), exact)
+            decoder = JsonDecoder(
+                "t", schema(*POISONED), binding(format=JsonFormat(mode)), exact
+            )
             for value in POISON.values():
                 assert decoder.decode(raw(value)).outcomes == Outcomes(rows=1)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)  # MiB
@@ -485,6 +488,9 @@ def test_lenient_texts_hold_what_is_nested_as_deep_as_a_record_may_be(
 ) -> None:
     deep = opening * 490 + '[1.50,"\u00e9",{"x":null,"y":true}]' + closing * 490
     decoder = JsonDecoder(
-        "t", schema(column(pa.string())), binding("fail", json_mode="lenient"), exact_only
+        "t",
+        schema(column(pa.string())),
+        binding("fail", format=JsonFormat("lenient")),
+        exact_only,
     )
     assert decoder.decode(raw(f'{{"a": {deep}}}')).rows.column("a").to_pylist() == [deep]

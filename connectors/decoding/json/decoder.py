@@ -50,7 +50,7 @@ class JsonDecoder:
         self._columns = schema.columns
         self._arrow = schema.arrow
         self._fields = payload_fields(table, schema, binding)
-        self._fallback: Fallback = substitute if binding.json_mode == "lenient" else refuse
+        self._fallback: Fallback = substitute if binding.format.mode == "lenient" else refuse
         self._fast = None if exact_only else FastPath.of(self._fields)
         _check_metadata(table, schema)
         if self._policy == "null":

@@ -20,6 +20,7 @@ from planner.epoch_units import ids_at, numbered, type_at, units_by_id, with_epo
 from planner.names import did_you_mean
 from planner.schema import PRIMITIVES, Column, EpochUnit
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.spelling import FieldPath, resolve, spell
 from planner.type_text import type_text
 
@@ -194,10 +195,8 @@ def _fields_of(columns: tuple[Column, ...], floors: Sequence[FieldPath]) -> dict
     times = [
         path for path in floors if pa.types.is_timestamp(type_at(columns, path) or pa.null())
     ]
-    binding = Binding(
-        "", epoch_units=units_by_id(columns, schema), floors=ids_at(times, schema)
-    )
-    return {field.path: field for field in payload_fields("", schema, binding)}
+    read_as = JsonFormat("strict", units_by_id(columns, schema), ids_at(times, schema))
+    return {field.path: field for field in payload_fields("", schema, Binding("", read_as))}
 
 
 def _inside(fields: Mapping[str, Field], outer: Field | None, name: str) -> Field | None:
