@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from connectors.decoding.json.decoder import JsonDecoder
 from connectors.decoding.json.infer import Inferred, infer_columns
 from connectors.decoding.json.samples import read_samples
 from connectors.iceberg.create import create_table
@@ -28,6 +27,7 @@ from proxy.deadline import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.server import sqlite_catalog
 from tests.harness.inferable import OPTIONS, topics, wishes_of
+from tests.harness.json_decoder import json_decoder
 from tests.harness.serving import SESSION, forget, serve
 from thermocline.commands.create import first_watermark
 
@@ -53,7 +53,7 @@ def decode(values: list[bytes], result: Inferred, mode: str) -> pa.RecordBatch:
         {"kafka_partition": 0, "kafka_offset": at, "kafka_value": value}
         for at, value in enumerate(values)
     ]
-    decoder = JsonDecoder("t", schema, binding)
+    decoder = json_decoder("t", schema, binding)
     return decoder.decode(pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)).rows
 
 

@@ -439,9 +439,9 @@ SWITCHES = (
     Switch(
         "T14",
         "fetch the tail otherwise than the tierer does",
-        "proxy/tail/tails.py",
-        "TopicSource.of_table(schema, hot.topic, hot.topic_id)",
-        "TopicSource(hot.topic, hot.topic_id)",
+        "proxy/tail/reader/local.py",
+        "TopicSource.of(self.decoder, self.source.topic, self.source.topic_id)",
+        "TopicSource(self.source.topic, self.source.topic_id)",
         (f"{STATEMENTS}::test_every_value_is_the_same_before_and_after_it_is_tiered[hosts]",),
     ),
     Switch(

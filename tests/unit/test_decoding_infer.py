@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.json.decoder import JsonDecoder
 from connectors.decoding.json.infer import Inferred, infer_columns
 from connectors.decoding.json.renames import read_renames
 from connectors.decoding.json.samples import read_samples
@@ -23,6 +22,7 @@ from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes
 from planner.spelling import FieldPath, read_path, spell, split_name
 from planner.type_text import parse_type
+from tests.harness.json_decoder import json_decoder
 
 
 def records(*values: Any) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def decodes(
     schema = numbered(columns)
     units = units_by_id(columns, schema)
     binding = Binding("t", JsonFormat(mode, units, ids_at(floors, schema)))  # type: ignore[arg-type]
-    decoded = JsonDecoder("t", schema, binding).decode(
+    decoded = json_decoder("t", schema, binding).decode(
         pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)
     )
     return decoded.outcomes == Outcomes(rows=len(entries))

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.json.decoder import JsonDecoder
 from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import JsonFormat
+from tests.harness.json_decoder import json_decoder
 from tests.harness.oracle import Bad, oracle_decode, same
 
 DOC = Path(__file__).parents[2] / "docs" / "json-types.md"
@@ -119,7 +119,7 @@ def test_a_value_becomes_what_the_page_says(
     row: dict[str, str], mode: Any, exact_only: bool
 ) -> None:
     binding = bound(row["type"], mode)
-    decoder = JsonDecoder("t", columns(row["type"]), binding, exact_only)
+    decoder = json_decoder("t", columns(row["type"]), binding, exact_only)
     if row[mode] == "refused":
         with pytest.raises(UndecodableRecord):
             decoder.decode(raw(row["json"]))
@@ -139,7 +139,7 @@ def test_the_oracle_agrees_with_the_page(row: dict[str, str]) -> None:
     else:
         assert isinstance(result, dict)
         assert access_filter(result["a"]) == row["strict"]
-        rows = JsonDecoder("t", value, binding).decode(raw(row["json"])).rows.to_pylist()
+        rows = json_decoder("t", value, binding).decode(raw(row["json"])).rows.to_pylist()
         assert same(result, rows[0])
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.decoding.fields import Field, Kind
-from connectors.decoding.json.parsing import Unfit
 from connectors.decoding.json.renames import (
     other_name,
     rename_option,
@@ -34,6 +33,7 @@ from connectors.decoding.json.wishes import (
     unfit_units,
     with_epochs,
 )
+from connectors.decoding.policy import Unfit
 from planner.epoch_units import type_at
 from planner.names import did_you_mean
 from planner.schema import TIMESTAMPTZ, Column, EpochUnit

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, NoReturn
 
+from connectors.decoding.policy import Unfit
+
 #: Deeper records are refused. A written limit, because the parsers' own depends on the stack of the caller:
 #: the same record would decode in one process and not in another.
 MAX_DEPTH = 500
@@ -20,24 +22,10 @@ class Number(str):
     __slots__ = ()
 
 
-class Unfit(Exception):
-    """A record, or a value in it, that its type does not allow. ``path`` is None for the whole record.
-
-    ``reason`` is what rows have as ``kafka_error``, so it never changes for the same bytes; ``message`` may say more.
-    """
-
-    def __init__(self, path: str | None, reason: str, message: str | None = None) -> None:
-        super().__init__(reason if path is None else f"field {path}: {reason}")
-        self.path = path
-        self.message = message or self.reason
-
-    @property
-    def reason(self) -> str:
-        return str(self.args[0])
-
-
 class OtherFormat(Unfit):
     """A record of another format, which its producer meant."""
+
+    cure = "bind the table to a topic of JSON records; where it is a single one, run"
 
 
 def parse(raw: bytes) -> dict[str, Any]:

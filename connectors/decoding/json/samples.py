@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connectors.decoding.json.parsing import Unfit, kind_of, parse
+from connectors.decoding.json.parsing import kind_of, parse
+from connectors.decoding.policy import Unfit
 from planner.spelling import FieldPath, spell
 
 #: What Debezium writes for a value that the database did not send: it is stored apart (TOAST) and did not change.

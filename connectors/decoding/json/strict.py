@@ -19,7 +19,8 @@ from connectors.decoding.fields import (
     UNIT_US,
     Field,
 )
-from connectors.decoding.json.parsing import Number, Unfit, kind_of, parse
+from connectors.decoding.json.parsing import Number, kind_of, parse
+from connectors.decoding.policy import Unfit
 from planner.schema import EpochUnit
 
 #: Holds every decimal of 38 digits; what does not fit becomes NaN instead of an exception.

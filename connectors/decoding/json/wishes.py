@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from connectors.decoding.fields import TIME_KINDS, Field, payload_fields
 from connectors.decoding.json.lenient import substitute
-from connectors.decoding.json.parsing import Unfit
 from connectors.decoding.json.renames import Renames
 from connectors.decoding.json.samples import FieldValues
 from connectors.decoding.json.strict import read_value
+from connectors.decoding.policy import Unfit
 from planner.epoch_units import ids_at, numbered, type_at, units_by_id, with_epoch_unit
 from planner.names import did_you_mean
 from planner.schema import PRIMITIVES, Column, EpochUnit
