@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.decoding.fields import Field, Kind
+from connectors.decoding.fields import Kind
 from connectors.decoding.json.renames import (
     other_name,
     rename_option,
@@ -19,21 +19,17 @@ from connectors.decoding.json.renames import (
     unfit_renames,
     with_fields,
 )
-from connectors.decoding.json.samples import MAX_NESTING, FieldValues
-from connectors.decoding.json.strict import read_value
+from connectors.decoding.json.samples import MAX_NESTING, FieldValues, all_fit
 from connectors.decoding.json.wishes import (
-    TIME_TYPES,
     Refusal,
     Wishes,
     column_option,
     floor_option,
     leave_out_option,
-    unfit_declared,
     unfit_floors,
-    unfit_units,
+    unfit_values,
     with_epochs,
 )
-from connectors.decoding.policy import Unfit
 from planner.epoch_units import type_at
 from planner.names import did_you_mean
 from planner.schema import TIMESTAMPTZ, Column, EpochUnit
@@ -118,7 +114,9 @@ class _Inference:
         with_units, refusals = with_epochs(tuple(columns), epochs)
         self._refusals += refusals
         self._check_visited()
-        self._check_values(with_units)
+        self._refusals += unfit_values(
+            self._root, with_units, self._declared, self._units, self._wishes
+        )
         if not self._refusals:
             self._refusals += unfit_floors(with_units, self._wishes.floors)
         if not (self._refusals or any(not column.is_metadata for column in columns)):
@@ -179,23 +177,6 @@ class _Inference:
             f"no field has a type{f' ({fields})' if fields else ''}", "--column NAME:TYPE"
         )
 
-    def _check_values(self, columns: tuple[Column, ...]) -> None:
-        lenient = self._wishes.lenient
-        declared = {
-            path: kind for path, kind in self._declared.items() if path not in self._units
-        }
-        if not lenient:
-            self._refusals += unfit_declared(self._root, columns, declared, self._wishes.floors)
-        units = {
-            path: unit
-            for path, unit in self._units.items()
-            if type_at(columns, path) in TIME_TYPES
-            and not any(path[:length] in self._declared for length in range(1, len(path)))
-        }
-        self._refusals += unfit_units(
-            self._root, columns, units, self._wishes.floors, lenient=lenient
-        )
-
     def _check_visited(self) -> None:
         for path in (*self._declared, *self._leave_out):
             is_new = self._node(path) is None
@@ -212,37 +193,35 @@ class _Inference:
                 continue
             other = names.setdefault(name.casefold(), member)
             if other is not member:
-                self._refuse(
-                    f"fields {spell(other.path)} and {spell(member.path)} differ in case only, which SQL does not tell "
-                    f"apart",
-                    leave_out_option(other.path),
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
+                names_of_both = f"{spell(other.path)} and {spell(member.path)}"
+                fault = (
+                    f"fields {names_of_both} differ in case only, which SQL does not tell apart"
                 )
+                self._refuse_name(fault, member, leave_out_option(other.path))
                 continue
-            if not name or (not node.path and name.lower() in self._wishes.reserved):
-                what = (
-                    "has the name of a column that every table has or Iceberg computes"
-                    if name
-                    else "has no name"
-                )
-                self._refuse(
-                    f"field {spell(member.path)} {what}",
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
-                )
-                continue
-            if _has_twin(node, name):
-                self._refuse(
-                    f"field {spell(member.path)} has the name of a field inside another, which Iceberg does not tell apart",
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
-                )
+            fault = self._fault_of_name(node, name)
+            if fault:
+                self._refuse_name(f"field {spell(member.path)} has {fault}", member)
                 continue
             kind = self._type(member)
             if kind is not None:
                 members.append((name, kind))
         return members
+
+    def _refuse_name(self, reason: str, member: FieldValues, *ways: str) -> None:
+        """Refuse a field by its name: it is left out, or becomes a column of another one."""
+        ways = (*ways, leave_out_option(member.path), *self._rename_options(member))
+        self._refuse(reason, *ways)
+
+    def _fault_of_name(self, node: FieldValues, name: str) -> str:
+        """Say why no column or member can have the name of this member of ``node``; empty: it can."""
+        if not name:
+            return "no name"
+        if not node.path and name.lower() in self._wishes.reserved:
+            return "the name of a column that every table has or Iceberg computes"
+        if node.has_twin(name):
+            return "the name of a field inside another, which Iceberg does not tell apart"
+        return ""
 
     def _rename_options(self, node: FieldValues) -> Iterator[str]:
         """The option that makes an outermost field a column of another name."""
@@ -262,7 +241,7 @@ class _Inference:
         kinds = node.kinds
         if node.path in self._units and kinds.keys() <= self._epoch_kinds:
             return TIMESTAMPTZ
-        if kinds.keys() == {"a number", "a string"} and _all_fit(
+        if kinds.keys() == {"a number", "a string"} and all_fit(
             "double", pa.float64(), node.values
         ):
             return pa.float64()
@@ -318,7 +297,7 @@ class _Inference:
     def _number_type(self, node: FieldValues) -> pa.DataType | None:
         whole = [value for value in node.values if value.removeprefix("-").isdigit()]
         if len(whole) == len(node.values):
-            if _all_fit("long", pa.int64(), whole):
+            if all_fit("long", pa.int64(), whole):
                 self._whole.append((node.path, len(whole)))
                 return pa.int64()
             digits = max(len(value.removeprefix("-")) for value in whole)
@@ -330,8 +309,8 @@ class _Inference:
                     leave_out_option(node.path),
                 )
                 return None
-        elif _all_fit("double", pa.float64(), node.values):
-            if _all_fit("long", pa.int64(), whole):
+        elif all_fit("double", pa.float64(), node.values):
+            if all_fit("long", pa.int64(), whole):
                 return pa.float64()
             self._refuse(
                 f"field {spell(node.path)} has whole numbers beyond 64 bits beside numbers with a fraction",
@@ -348,17 +327,10 @@ class _Inference:
 
     def _string_type(self, node: FieldValues) -> pa.DataType | None:
         has_floor = node.path in self._floors
-        for kind, arrow in _TIMES.items():
-            if _all_fit(kind, arrow, node.values, floor=has_floor and kind != "date"):
-                return arrow
-        finer = next(
-            (
-                arrow
-                for kind, arrow in _TIMES.items()
-                if kind != "date" and _all_fit(kind, arrow, node.values, floor=True)
-            ),
-            None,
-        )
+        time = _time_type(node, floor=has_floor)
+        if time is not None:
+            return time
+        finer = _time_type(node, floor=True)
         if finer is not None and self._wishes.lenient:
             return finer
         if finer is not None:
@@ -369,7 +341,7 @@ class _Inference:
                 leave_out_option(node.path),
             )
             return None
-        if _all_fit("string", pa.string(), node.values):
+        if all_fit("string", pa.string(), node.values):
             return pa.string()
         self._refuse(
             f"field {spell(node.path)} has strings with half of a surrogate pair, which lenient decoding reads as NULL",
@@ -416,23 +388,9 @@ class _Inference:
         return pa.list_(pa.field("element", kind))
 
 
-def _has_twin(node: FieldValues, name: str) -> bool:
-    """Return whether the dots of a member's name lead to a field inside another member, too."""
-    levels = name.split(".")
-    for end in range(1, len(levels)):
-        member = node.members.get(".".join(levels[:end]))
-        if member and resolve(tuple(levels[end:]), member, FieldValues.inside):
-            return True
-    return False
-
-
-def _all_fit(
-    kind: Kind, arrow: pa.DataType, values: Sequence[Any], *, floor: bool = False
-) -> bool:
-    field = Field("", kind, arrow, required=False, floor=floor)
-    try:
-        for value in values:
-            read_value(field, value)
-    except Unfit:
-        return False
-    return True
+def _time_type(node: FieldValues, *, floor: bool) -> pa.DataType | None:
+    """Return the first type of a time that reads every value, where there is one."""
+    for kind, arrow in _TIMES.items():
+        if all_fit(kind, arrow, node.values, floor=floor and kind != "date"):
+            return arrow
+    return None

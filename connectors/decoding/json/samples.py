@@ -11,9 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
+from connectors.decoding.fields import Field, Kind
 from connectors.decoding.json.parsing import kind_of, parse
+from connectors.decoding.json.strict import read_value
 from connectors.decoding.policy import Unfit
-from planner.spelling import FieldPath, spell
+from planner.spelling import FieldPath, resolve, spell
 
 #: What Debezium writes for a value that the database did not send: it is stored apart (TOAST) and did not change.
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"
@@ -183,8 +187,30 @@ class FieldValues:
         """Return the member of this name, or the element."""
         return self.members.get(name) or (self.element if name == "element" else None)
 
+    def has_twin(self, name: str) -> bool:
+        """Return whether the dots of a member's name lead to a field inside another member, too."""
+        levels = name.split(".")
+        for end in range(1, len(levels)):
+            member = self.members.get(".".join(levels[:end]))
+            if member and resolve(tuple(levels[end:]), member, FieldValues.inside):
+                return True
+        return False
+
     def all_inside(self) -> Iterator[FieldValues]:
         """Return every field inside, at any depth."""
         for node in (*self.members.values(), *([self.element] if self.element else ())):
             yield node
             yield from node.all_inside()
+
+
+def all_fit(
+    kind: Kind, arrow: pa.DataType, values: Sequence[Any], *, floor: bool = False
+) -> bool:
+    """Return whether every value can be read as a type."""
+    field = Field("", kind, arrow, required=False, floor=floor)
+    try:
+        for value in values:
+            read_value(field, value)
+    except Unfit:
+        return False
+    return True

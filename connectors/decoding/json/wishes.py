@@ -108,7 +108,28 @@ def with_epochs(
     return columns, tuple(refusals)
 
 
-def unfit_declared(
+def unfit_values(
+    root: FieldValues,
+    columns: tuple[Column, ...],
+    declared: Mapping[FieldPath, pa.DataType],
+    units: Mapping[FieldPath, EpochUnit],
+    wishes: Wishes,
+) -> list[Refusal]:
+    """Refuse declared types, and units, that the values do not fit; ``columns`` have both."""
+    types = {path: kind for path, kind in declared.items() if path not in units}
+    refusals = [] if wishes.lenient else _unfit_declared(root, columns, types, wishes.floors)
+    of_times = {
+        path: unit
+        for path, unit in units.items()
+        if type_at(columns, path) in TIME_TYPES
+        and not any(path[:length] in declared for length in range(1, len(path)))
+    }
+    return refusals + _unfit_units(
+        root, columns, of_times, wishes.floors, lenient=wishes.lenient
+    )
+
+
+def _unfit_declared(
     root: FieldValues,
     columns: tuple[Column, ...],
     declared: Mapping[FieldPath, pa.DataType],
@@ -131,7 +152,7 @@ def unfit_declared(
     return refusals
 
 
-def unfit_units(
+def _unfit_units(
     root: FieldValues,
     columns: tuple[Column, ...],
     units: Mapping[FieldPath, EpochUnit],
