@@ -106,7 +106,7 @@ class TableDecoder:
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode one batch of ``RAW_SCHEMA``; rows keep its order.
 
-        A null value is a tombstone: no row, whatever the policy. A record that does not decode is a row with
+        A null value is a tombstone: no row, under any policy. A record that does not decode is a row with
         NULLs under policy ``null``, and counted as skipped under ``skip``, as are those that the binding skips.
 
         Raises:

@@ -52,7 +52,7 @@ class Binding:
     """How the records of a topic become rows of a table.
 
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
-    ``skips`` are (partition, offset) of records that become no row, whatever they hold. They come from the watermark,
+    ``skips`` are (partition, offset) of records that become no row, even if they decode. They come from the watermark,
     not from properties: both sides of a seam read them from the same snapshot.
     """
 
