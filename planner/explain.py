@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from planner.errors import UnsupportedStatement
+from planner.names import Side
 from planner.offsets import OffsetRange
 from planner.ports import ColdTotals
+from planner.reading.plan import Cold, TableRead
 from planner.seam.cut import TableCut
-from planner.statement.references import ResolvedTable
+from planner.statement.references import CutKey, ResolvedTable
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b\s*(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _ANALYZE = re.compile(r"(ANALYZE\b|\()", re.IGNORECASE)
@@ -55,8 +57,7 @@ EXPLAIN_SCHEMA = pa.schema(
 class TableReport:
     """Facts of one table beside its cut; ``log_starts`` by partition. None: not known.
 
-    ``is_counted``: the user may see every row, so their number is no secret. ``is_cold_counted``: the statement asks for
-    no more than the snapshot's number of rows.
+    ``is_counted``: the user may see every row, so their number is no secret.
     """
 
     metadata_age_s: float | None = None
@@ -64,7 +65,6 @@ class TableReport:
     totals: ColdTotals | None = None
     files_to_read: int | None = None
     is_counted: bool = True
-    is_cold_counted: bool = False
     log_age_s: float | None = None
     contract: str | None = None
 
@@ -86,28 +86,30 @@ def explained(sql: str) -> str | None:
 
 
 def explanation(
-    tables: Iterable[ResolvedTable],
-    cuts: Mapping[ResolvedTable, TableCut],
+    reads: Mapping[ResolvedTable, TableRead],
+    cuts: Mapping[CutKey, TableCut],
     report: Mapping[ResolvedTable, TableReport],
 ) -> pa.RecordBatch:
-    """Describe every side of every table, in the order the statement names them."""
+    """Describe what is read of every side of every table, in the order the statement names them."""
     rows = [
         row
-        for table in tables
-        for row in _rows(table, cuts[table], report.get(table, TableReport()))
+        for table, read in reads.items()
+        for row in _rows(table, read, cuts[table.key], report.get(table, TableReport()))
     ]
     return pa.RecordBatch.from_pylist(rows, schema=EXPLAIN_SCHEMA)
 
 
-def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict[str, object]]:
-    name = str(table.table if table.virtual is None else table.table.side(table.virtual))
+def _rows(
+    table: ResolvedTable, read: TableRead, cut: TableCut, report: TableReport
+) -> list[dict[str, object]]:
+    name = str(table.table.side(read.side))
     name += "" if table.at is None else f" {table.at}"
-    if table.virtual == "seam":
+    if read.side is Side.SEAM:
         why = "facts of the cut; no record is read"
         return [{"table": name, "side": "cut", "why": why, "contract": report.contract}]
     rows: list[dict[str, object]] = []
-    if table.virtual != "tail":
-        cold = _cold(cut, report) if report.is_counted else {"why": _UNCOUNTED}
+    if read.side.has_cold:
+        cold = _cold(read, cut, report) if report.is_counted else {"why": _UNCOUNTED}
         pinned = {
             "contract": report.contract,
             "snapshot_id": cut.cold.snapshot_id,
@@ -115,7 +117,7 @@ def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict
             "metadata_age_s": report.metadata_age_s,
         }
         rows.append({"table": name, "side": "cold", **pinned, **cold})
-    if table.virtual != "cold" and cut.hot is not None:
+    if read.side.has_tail and cut.hot is not None:
         tail = _tail(table, cut, report) if report.is_counted else {"why": _UNCOUNTED}
         common = {"contract": report.contract, "log_age_s": report.log_age_s}
         rows.append({"table": name, "side": "tail", **common, **tail})
@@ -126,7 +128,7 @@ def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict
 _UNCOUNTED = "a row filter holds for you: how much there is to read is not told"
 
 
-def _cold(cut: TableCut, report: TableReport) -> dict[str, object]:
+def _cold(read: TableRead, cut: TableCut, report: TableReport) -> dict[str, object]:
     totals = report.totals or ColdTotals()
     ranges = cut.new_cold
     if cut.cold.snapshot_id is None:
@@ -139,7 +141,7 @@ def _cold(cut: TableCut, report: TableReport) -> dict[str, object]:
             if cut.increment is None
             else "skipped: what is below the watermark was answered before"
         )
-    elif report.is_cold_counted:
+    elif read.cold is Cold.COUNTED:
         why = "counted from the list of manifests: no file is read"
     elif report.files_to_read == 0:
         why = "skipped: no file can hold a row the statement asks for"

@@ -13,8 +13,9 @@ import itertools
 import re
 import shlex
 import string
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from planner.errors import BadConfig
 from planner.spelling import read_dotted, spelled
@@ -63,14 +64,42 @@ KAFKA_VALUE = "kafka_value"
 
 KAFKA_ERROR = "kafka_error"
 
+#: Columns that say which record a row came from.
+OFFSET_COLUMNS = frozenset((KAFKA_PARTITION, KAFKA_OFFSET))
+
 LEADING_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP)
 
 OPTIONAL_COLUMNS = (KAFKA_KEY, KAFKA_HEADERS, KAFKA_VALUE, KAFKA_ERROR)
 
 METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
-#: Views of one federated table, ``"flows$cold"`` and so on: no table of ours is called so.
-VIRTUAL_SUFFIXES = ("cold", "tail", "seam")
+
+class Side(Enum):
+    """What a name means of a federated table: all of its rows, those of one side of the seam, or the seam itself.
+
+    The value is the suffix of the name, as in ``"flows$cold"``: no table of ours is called so.
+    """
+
+    BOTH = ""
+    COLD = "cold"
+    TAIL = "tail"
+    SEAM = "seam"
+
+    @property
+    def has_cold(self) -> bool:
+        """Whether its rows may be those of a snapshot."""
+        return self in (Side.BOTH, Side.COLD)
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether its rows may be those of the log above the watermark."""
+        return self in (Side.BOTH, Side.TAIL)
+
+
+_SIDES = {side.value: side for side in Side}
+
+#: Names of fields that one message lists; a record may have thousands.
+MAX_LISTED = 50
 
 #: Characters of a partition field's name that DuckDB's iceberg extension 1.5.5 reads in every case.
 _PORTABLE = frozenset(string.ascii_letters + string.digits + "_")
@@ -112,9 +141,9 @@ class TableName:
         """The parts joined by dots, unquoted."""
         return ".".join((self.catalog, *self.namespace, self.name))
 
-    def side(self, side: str) -> TableName:
-        """Return the name of one side or view of the table: ``cold`` is ``flows$cold``."""
-        return replace(self, name=f"{self.name}${side}")
+    def side(self, side: Side) -> TableName:
+        """Return the name of a side of the table, such as ``flows$cold``; of both, its own."""
+        return self if side is Side.BOTH else replace(self, name=f"{self.name}${side.value}")
 
     def __str__(self) -> str:
         """The name as ``parse`` and every option read it back."""
@@ -132,6 +161,12 @@ def name_parts(text: str) -> tuple[str, ...]:
     return *(level for part in front for level in part.split(".")), name
 
 
+def first_of(items: Sequence[str]) -> list[str]:
+    """Return the items, of a long list the first ones and how many more there are."""
+    rest = len(items) - MAX_LISTED
+    return [*items[:MAX_LISTED], f"and {rest} more"] if rest > 0 else [*items]
+
+
 def shell_word(table: object) -> str:
     """Return a table's name as a shell takes it for one word: ``$`` and quotes are part of a name."""
     return shlex.quote(str(table))
@@ -145,11 +180,13 @@ def did_you_mean(
     return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
-def side_name(name: str) -> tuple[str, str] | None:
-    """Return the table and the side (``VIRTUAL_SUFFIXES``) that a name such as ``flows$cold`` means; None: it is no side's."""
+def side_name(name: str) -> tuple[str, Side] | None:
+    """Return the table and the side that a name such as ``flows$cold`` means; None: it has no side's suffix."""
     base, dollar, suffix = name.rpartition("$")
-    side = suffix.lower()
-    return (base, side) if dollar and base and side in VIRTUAL_SUFFIXES else None
+    if not (dollar and base and suffix):
+        return None
+    side = _SIDES.get(suffix.lower())
+    return None if side is None else (base, side)
 
 
 def is_portable_partition_field(name: str) -> bool:

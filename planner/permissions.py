@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from planner.errors import BadConfig, NotAllowed, PermissionsMismatch
-from planner.names import KAFKA_OFFSET, OPTIONAL_COLUMNS, TableName, name_parts
+from planner.names import KAFKA_OFFSET, OPTIONAL_COLUMNS, Side, TableName, name_parts
 from planner.schema import TableSchema
 from planner.statement.ast import Node
 from planner.statement.references import ResolvedTable
@@ -275,7 +275,7 @@ def view(
     """
     if grant.is_whole:
         return None
-    if table.virtual == "seam":
+    if table.side is Side.SEAM:
         if grant.rows is not None:
             raise NotAllowed(
                 f"{table.table}$seam counts rows that you may not see; read the table itself.",

@@ -8,15 +8,21 @@ implementations raise errors of ``planner.errors`` only.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.reading.filters import EVERYTHING, ScanFilter
-from planner.reading.shares import EVERY_FILE, FileSpan
+from planner.reading.filters import (
+    EVERY_FILE,
+    EVERYTHING,
+    FileSpan,
+    ScanFilter,
+    in_ranges,
+    rows_within,
+)
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.cut import ColdSlice, LogBounds, Pin, PinReference
@@ -143,8 +149,8 @@ class SqlRelation:
     """A relation the engine can name: a SELECT, columns in schema order and types.
 
     ``is_native``: over the engine's own tables, whose types and statistics are exact; else over files. ``without_nan`` are
-    columns in which no file has NaN, as its writer counted: bounds of files leave it out. ``without_zero`` are those of them
-    in which no file has a zero either: files tell -0.0 from 0.0, which are equal.
+    columns in which no file has NaN, as its writer counted. ``without_zero``: subset of ``without_nan`` whose files hold no
+    zero of either sign.
     """
 
     sql: str
@@ -152,12 +158,25 @@ class SqlRelation:
     without_nan: frozenset[str] = frozenset()
     without_zero: frozenset[str] = frozenset()
 
+    def within(self, ranges: Sequence[OffsetRange], since_us: int | None = None) -> SqlRelation:
+        """Return the rows in ``ranges`` (one a partition, at least one), of that time or later (microseconds since 1970)."""
+        return replace(self, sql=rows_within(self.sql, ranges, since_us))
+
 
 @dataclass(frozen=True, slots=True)
 class ArrowRelation:
-    """A relation held in memory. Never a reader: a statement may read it twice."""
+    """A relation in memory. Never a reader: a statement may read it twice."""
 
     table: pa.Table
+
+    def within(
+        self, ranges: Sequence[OffsetRange], since_us: int | None = None
+    ) -> ArrowRelation:
+        """Return the rows in ``ranges``, as ``SqlRelation.within``."""
+        # The one kind that stores have is without rows: one condition for each partition would be for nothing.
+        if not self.table.num_rows:
+            return self
+        return ArrowRelation(self.table.filter(in_ranges(ranges, since_us)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +253,10 @@ class ColdStore(Protocol):
             StalePlan: its files are not to be told apart, and ``span`` is not all of them.
         """
 
-    def file_places(
+    def file_positions(
         self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
     ) -> Sequence[tuple[int, int]] | None:
-        """Return place (``planner.reading.shares``) and bytes of the files that ``scan`` would name; None: not to be told apart.
+        """Return position (``planner.reading.filters``) and bytes of the files that ``scan`` would name; None: not to be told apart.
 
         Raises:
             As ``scan``.

@@ -19,15 +19,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.errors import BadTicket, TicketExpired
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.reading.shares import FileSpan, ScanPart
+from planner.reading.filters import FileSpan
+from planner.reading.plan import ReadShare
 from planner.seam.binding import decoding_key
 from planner.seam.cut import HotSlice, Increment, Pin, PinReference, TableCut, cold_cut
-from planner.statement.references import AtClause, CutKey, Virtual
+from planner.statement.references import AtClause, CutKey
 
 TICKET_VERSION = 3
-#: Of a ticket of a part: a server that knows no parts would answer it with the whole.
+#: Of a ticket of a share: a server that knows no shares would answer it with the whole.
 PART_VERSION = 4
 MAX_TICKET_BYTES = 8 * 1024 * 1024
 _MAGIC = b"tc" + bytes([TICKET_VERSION])
@@ -115,7 +116,7 @@ class Ticket:
     ``statement_time_us`` is the value of ``now()``. Only ``user`` may redeem it. ``answer`` are the rows themselves, an
     Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is the meaning of a table's plain name
     under the statement's freshness contract. ``cut`` is the text of ``tables``
-    (``planner.seam.time_travel``): over 1,000 partitions writing it takes 1 ms. ``part``: no more than that of its one table.
+    (``planner.seam.time_travel``): over 1,000 partitions writing it takes 1 ms. ``share``: no more than that of its one table.
     ``padding`` says nothing (``padded``).
     """
 
@@ -130,14 +131,14 @@ class Ticket:
     answer: bytes | None = None
     #: Fingerprint of the user's rights to the tables (``planner.permissions.GrantList.fingerprint``).
     granted: str = ""
-    side: Virtual | None = None
+    side: Side = Side.BOTH
     cut: str = ""
-    part: ScanPart | None = None
+    share: ReadShare | None = None
     padding: str = ""
 
 
 def padded(tickets: Sequence[Ticket]) -> tuple[Ticket, ...]:
-    """Make the tickets of an answer's parts equally long and no two equal: neither shows which have nothing to read."""
+    """Make the tickets of an answer's shares equally long and no two equal: neither shows which have nothing to read."""
     lengths = [len(_ENCODE(_document(ticket))) for ticket in tickets]
     width = max(lengths) + len(str(len(tickets)))
     return tuple(
@@ -148,7 +149,7 @@ def padded(tickets: Sequence[Ticket]) -> tuple[Ticket, ...]:
 
 def seal(ticket: Ticket, secret: bytes) -> bytes:
     body = _ENCODE(_document(ticket)).encode()
-    magic = _MAGIC if ticket.part is None else _PART_MAGIC
+    magic = _MAGIC if ticket.share is None else _PART_MAGIC
     return magic + _tag(secret, magic, body) + body
 
 
@@ -195,7 +196,7 @@ def _tag(secret: bytes, magic: bytes, body: bytes) -> bytes:
 
 
 def _document(ticket: Ticket) -> dict[str, Any]:
-    return _part_document(ticket.part, ticket.padding) | {
+    return _share_document(ticket.share, ticket.padding) | {
         "sql": ticket.sql,
         "user": ticket.user,
         "tz": ticket.time_zone,
@@ -205,7 +206,7 @@ def _document(ticket: Ticket) -> dict[str, Any]:
         "params": _text(ticket.parameters),
         "answer": _text(ticket.answer),
         "granted": ticket.granted,
-        "side": ticket.side,
+        "side": ticket.side.value or None,
         "cut": ticket.cut,
         "tables": [
             {
@@ -232,19 +233,19 @@ def _document(ticket: Ticket) -> dict[str, Any]:
     }
 
 
-def _part_document(part: ScanPart | None, padding: str) -> dict[str, Any]:
-    if part is None:
+def _share_document(share: ReadShare | None, padding: str) -> dict[str, Any]:
+    if share is None:
         return {}
-    ranges = [[item.partition, item.start, item.stop] for item in part.ranges]
-    document = {"part": [part.files.start, part.files.stop, ranges, part.split]}
+    ranges = [[item.partition, item.start, item.stop] for item in share.ranges]
+    document = {"part": [share.files.start, share.files.stop, ranges, share.split]}
     return document | {"padding": padding} if padding else document
 
 
-def _part(entry: list[Any] | None) -> ScanPart | None:
+def _share(entry: list[Any] | None) -> ReadShare | None:
     if entry is None:
         return None
     start, stop, ranges, split = entry
-    return ScanPart(FileSpan(start, stop), tuple(OffsetRange(*item) for item in ranges), split)
+    return ReadShare(FileSpan(start, stop), tuple(OffsetRange(*item) for item in ranges), split)
 
 
 def _ticket(document: dict[str, Any]) -> Ticket:
@@ -260,9 +261,9 @@ def _ticket(document: dict[str, Any]) -> Ticket:
         parameters=_bytes(document["params"]),
         answer=_bytes(document["answer"]),
         granted=document["granted"],
-        side=document["side"],
+        side=Side(document["side"] or ""),
         cut=document["cut"],
-        part=_part(document.get("part")),
+        share=_share(document.get("part")),
         padding=document.get("padding", ""),
         tables=tuple(
             TicketTable(

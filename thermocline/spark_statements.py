@@ -12,6 +12,7 @@ import pyarrow as pa
 from connectors.spark.errors import statement_errors
 from connectors.spark.session import session_of_process
 from planner.errors import BadConfig
+from planner.names import Side
 from planner.seam.freshness import parse_freshness
 from thermocline import spark as tc
 from thermocline.config.settings import Settings, load
@@ -66,7 +67,7 @@ class SparkStatements:
         yield answer
 
     def frame(self, sql: str) -> DataFrame:
-        """Return what a statement answers; its rows are collected when somebody asks for them.
+        """Return what a statement answers; its rows are collected on request.
 
         Raises:
             FederationError: as ``at`` and ``sql`` of a cut.
@@ -140,9 +141,9 @@ def _staleness(freshness: str | None) -> str | None:
     if freshness is None:
         return None
     contract = parse_freshness(freshness)
-    if contract.side is not None:
+    if contract.side is not Side.BOTH:
         raise BadConfig(
-            f"--engine spark reads both sides; {contract.side} rows alone are those of cut.table(name, "
-            f"side={contract.side!r}) in thermocline.spark."
+            f"--engine spark reads both sides; {contract.side.value} rows alone are those of cut.table(name, "
+            f"side={contract.side.value!r}) in thermocline.spark."
         )
     return None if contract.max_staleness_s is None else str(contract).partition(" ")[2]

@@ -45,7 +45,7 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Portion:
     """What a format reads of some records at once: ``columns``, one array per field, of the records at ``positions``.
 
     ``exactly`` reads one of those at ``doubtful``: a value per field, as ``arrays.exact_leaf`` takes them, or it raises
@@ -71,7 +71,7 @@ class RecordReader(Protocol):
     def reads(self) -> frozenset[str]:
         """As ``planner.ports.Decoder.reads``."""
 
-    def read(self, batch: pa.RecordBatch) -> Reading:
+    def read(self, batch: pa.RecordBatch) -> Portion:
         """Read a portion of a batch of ``RAW_SCHEMA``."""
 
 
@@ -114,12 +114,12 @@ class TableDecoder:
         """
         left = self._without_skips(batch)
         starts = range(0, max(1, len(left)), PORTION_RECORDS)
-        portions = [self._decode(left.slice(start, PORTION_RECORDS)) for start in starts]
-        rows = [portion.rows for portion in portions]
+        decoded = [self._decode(left.slice(start, PORTION_RECORDS)) for start in starts]
+        rows = [each.rows for each in decoded]
         return Decoded(
             rows[0] if len(rows) == 1 else pa.concat_batches(rows),
-            sum((each.outcomes for each in portions), Outcomes(skipped=len(batch) - len(left))),
-            frozenset[int]().union(*(portion.needs for portion in portions)),
+            sum((each.outcomes for each in decoded), Outcomes(skipped=len(batch) - len(left))),
+            frozenset[int]().union(*(each.needs for each in decoded)),
         )
 
     def _without_skips(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -133,15 +133,15 @@ class TableDecoder:
         return batch
 
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
-        reading = self._records.read(batch)
-        if reading.needs:
+        portion = self._records.read(batch)
+        if portion.needs:
             return Decoded(
-                pa.RecordBatch.from_pylist([], self._schema.arrow), Outcomes(), reading.needs
+                pa.RecordBatch.from_pylist([], self._schema.arrow), Outcomes(), portion.needs
             )
-        positions, payload = reading.positions, reading.columns
-        exact, errors = self._read_exactly(batch, reading)
+        positions, payload = portion.positions, portion.columns
+        exact, errors = self._read_exactly(batch, portion)
         if exact:
-            positions, payload = self._merged(reading, exact)
+            positions, payload = self._merged(portion, exact)
         tombstones = batch.column(KAFKA_VALUE).null_count
         return Decoded(
             self._rows(batch, positions, payload, errors),
@@ -153,14 +153,14 @@ class TableDecoder:
         )
 
     def _read_exactly(
-        self, batch: pa.RecordBatch, reading: Reading
+        self, batch: pa.RecordBatch, portion: Portion
     ) -> tuple[dict[int, tuple[Any, ...]], dict[int, str]]:
         """Read doubtful records one by one: rows, and reasons of bad ones, by position."""
         rows: dict[int, tuple[Any, ...]] = {}
         errors: dict[int, str] = {}
-        for at in reading.doubtful:
+        for at in portion.doubtful:
             try:
-                rows[at] = reading.exactly(at)
+                rows[at] = portion.exactly(at)
             except Unfit as unfit:
                 if self._policy == "fail":
                     raise self._undecodable(batch, at, unfit) from None
@@ -184,13 +184,13 @@ class TableDecoder:
         )
 
     def _merged(
-        self, reading: Reading, exact: dict[int, tuple[Any, ...]]
+        self, portion: Portion, exact: dict[int, tuple[Any, ...]]
     ) -> tuple[list[int], list[pa.Array]]:
         """Put rows that were read exactly between the others, in the order of the batch."""
-        both = [*reading.positions, *exact]
+        both = [*portion.positions, *exact]
         order = pa.array(sorted(range(len(both)), key=both.__getitem__), pa.int64())
         merged = []
-        fields = zip(self._records.fields, reading.columns, strict=True)
+        fields = zip(self._records.fields, portion.columns, strict=True)
         for index, (field, array) in enumerate(fields):
             late = build(field, [row[index] for row in exact.values()], exact_leaf)
             merged.append(pa.concat_arrays([array, late]).take(order))

@@ -96,7 +96,7 @@ class Comparer:
             for snapshot in foreign_changes(audit.facts.history, audit.facts.head or 0)
             if snapshot.parent_id in audit.facts.history.snapshots
         )
-        # Under policy ``fail`` nobody tiered a record that does not decode: report it, do not raise.
+        # Under policy ``fail`` no publish has a record that does not decode: report it, do not raise.
         self._fails = pin.binding.on_error == "fail"
         binding = replace(pin.binding, on_error="skip") if self._fails else pin.binding
         tiered = pin.schema

@@ -1,9 +1,9 @@
 """``verify``: reads again what the log retains and compares it with cold, a window of offsets at a time.
 
-Memory is bounded by a window, whatever the size of the table. ``planner.verification`` decides what is
+Memory is bounded by a window, not by the size of the table. ``planner.verification`` decides what is
 right and wrong; this reads, in order, and gathers.
 
-Cuts a fetch into windows: bounded in rows and bytes, whatever the size of the records.
+Cuts a fetch into windows: bounded in rows and bytes, also for large records.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class Verification:
         group: tuple[OffsetRange, ...],
         plan: CoveragePlan,
     ) -> CoveragePlan:
-        """Compare the ranges of one fetch; report the offsets that retention took meanwhile as not compared."""
+        """Compare the ranges of one fetch; report the offsets that retention took during it as not compared."""
         while group:
             # Only a fetch that came to its end is reliable.
             group_tally = FaultTally()

@@ -1,18 +1,17 @@
-"""Decides which files of a snapshot a statement can leave out, by their columns' statistics.
+"""Which rows of a table can matter to a statement: by statistics of files, by ranges of offsets, by the paths of files.
 
 A file is left out only if it surely has no row that makes every condition of an alternative true; an unknown
 value keeps it. The rules are those of the Iceberg spec (Appendix D and "Column metrics"): bounds leave
 out nulls and NaN, bounds of text and bytes may be shortened outwards, counts may be missing. NaN is the
 largest number, as in DuckDB.
 
-Which ranges of a tail a statement's conditions leave: those on partition and offset, which every record has.
-
-SQL of the rows of a relation whose records lie in ranges of offsets.
+A range of the log is one file with exact bounds of partition and offset, which every record has.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -21,7 +20,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, OFFSET_COLUMNS
 from planner.offsets import OffsetRange
 from planner.statement.conditions import Operator
 
@@ -148,14 +147,14 @@ def _unless(surely_not: pa.BooleanArray) -> pa.BooleanArray:
     return pc.invert(pc.fill_null(surely_not, fill_value=False))
 
 
-#: Columns that say where a record is.
-PLACES = frozenset((KAFKA_PARTITION, KAFKA_OFFSET))
-
-
 def needed_ranges(ranges: Sequence[OffsetRange], rows: ScanFilter) -> tuple[OffsetRange, ...]:
     """Return the ranges that may hold a wanted record, whole."""
-    if not ranges:
-        return ()
+    is_bound = all(
+        any(condition.column in OFFSET_COLUMNS for condition in alternative)
+        for alternative in rows
+    )
+    if not (ranges and is_bound):
+        return tuple(ranges)
     none = pa.repeat(0, len(ranges))
     bounds = {
         KAFKA_PARTITION: Bounds.exact(
@@ -175,9 +174,8 @@ def needed_ranges(ranges: Sequence[OffsetRange], rows: ScanFilter) -> tuple[Offs
             yield bounds[condition.column], condition
 
     mask = prune(rows, bounds_of)
-    if mask is None:
-        return tuple(ranges)
-    return tuple(item for item, keep in zip(ranges, mask.to_pylist(), strict=True) if keep)
+    keeps = [True] * len(ranges) if mask is None else mask.to_pylist()
+    return tuple(item for item, keep in zip(ranges, keeps, strict=True) if keep)
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -206,3 +204,52 @@ def rows_within(sql: str, ranges: Sequence[OffsetRange], since_us: int | None = 
         f"AND rows.{KAFKA_OFFSET} >= span.start AND rows.{KAFKA_OFFSET} < span.stop "
         f"WHERE {' AND '.join(conditions)}"
     )
+
+
+def in_ranges(ranges: Sequence[OffsetRange], since_us: int | None = None) -> pc.Expression:
+    """Return the condition of ``rows_within`` for rows in Arrow."""
+    partition, offset = pc.field(KAFKA_PARTITION), pc.field(KAFKA_OFFSET)
+    inside = pc.scalar(False)
+    for span in ranges:
+        inside |= (partition == span.partition) & (offset >= span.start) & (offset < span.stop)
+    if since_us is not None:
+        since = pa.scalar(since_us, pa.timestamp("us", tz="UTC"))
+        inside &= pc.field(KAFKA_TIMESTAMP) >= since
+    return inside
+
+
+#: A file's position, by its path, is below this.
+POSITIONS = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpan:
+    """The files whose position is in ``[start, stop)``."""
+
+    start: int = 0
+    stop: int = POSITIONS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.stop <= POSITIONS:
+            raise ValueError(f"not a span of positions: [{self.start}, {self.stop})")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all files, also those that cannot be listed."""
+        return (self.start, self.stop) == (0, POSITIONS)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start == self.stop
+
+    def has(self, path: str) -> bool:
+        return self.start <= position_of(path) < self.stop
+
+
+EVERY_FILE = FileSpan()
+NO_FILE = FileSpan(0, 0)
+
+
+def position_of(path: str) -> int:
+    """Return a number that depends on a file's path alone, the same at every replica."""
+    return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest())

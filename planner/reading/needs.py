@@ -1,29 +1,21 @@
-"""Statements that are answered by less than all rows of their one table: a bare count, and a look at any few rows.
+"""What a statement needs of its tables, by its tree: worked out once, as one value (``StatementNeeds``).
 
-Both are recognized by what they do not have: a condition, an order, a group, a join, a sample, anything to compute. They
-have passed the gate and are rewritten (``rewrite``), so what is a base table is a relation of a cut.
-
-Which columns a statement names, wherever their tables stand: of the rest nothing needs to be read or bound.
-
-Statements that may ask for a zero by equality: Bloom filters of files tell -0.0 from 0.0, which are equal to SQL.
-
-DuckDB 1.5.5 leaves out row groups by them, and writes them itself wherever a column has a dictionary.
-
-Statements that only look at the rows of one table, each by itself: split by rows, the parts are the answer.
-
-Columns and what is computed of one row, and conditions on one row. Nothing that gathers, orders, numbers or leaves out
-rows by others, and nothing that is another value when it is asked again.
+It has passed the gate. Recognized are statements that less than all rows answer (a bare count, a look at any few rows),
+those that can be split by rows, and what is read of columns and compared.
 """
 
 from __future__ import annotations
 
 import marshal
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from planner.names import OFFSET_COLUMNS
 from planner.statement.ast import CLAUSES, Node, kind_of, nodes_below, statement, walk
-from planner.statement.conditions import CLOCKS
+from planner.statement.conditions import CLOCKS, Places
 from planner.statement.parameters import call, constant
+from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import TIMES, is_of_one_row
 from planner.statement.scope import fold, visible_name
 
@@ -35,32 +27,57 @@ _WHOLE_NUMBERS = ("INTEGER", "BIGINT")
 _INT32 = range(1 << 31)
 
 
-def any_rows(document: Node) -> int | None:
-    """Return how many rows of its table answer a statement, whichever they are; None: it depends on more.
+@dataclass(frozen=True, slots=True)
+class StatementNeeds:
+    """What of its tables a statement needs.
 
-    One with OFFSET reads on where another one ended, so it means the order that rows happen to come in.
+    ``columns`` are the folded names that columns can have which it reads; None: any column may be read. A name counts for
+    every table that has it. ``compared`` are those among them that more is done with than to add up, count or classify
+    their values: by the others nothing is filtered, ordered, joined or grouped. ``equals_zero``: a column may be compared
+    with a zero for equality, so -0.0 and 0.0 must be told to be equal.
+
+    Of one table: ``count_only`` counts its rows and does nothing else; ``any_rows`` of its rows answer the statement,
+    whichever they are (None: it depends on more); ``plain_scan`` makes each row of the answer of one row, and it
+    ``tells_time`` if these depend on when it is asked. ``shared`` are tables of which another side is read, too.
+    ``offset_bound`` are tables with a condition on partition or offset at each position that names them.
     """
-    node = statement(document)["node"]
-    if not _is_of_one_table(node) or len(node["modifiers"]) != 1:
-        return None
-    modifier = node["modifiers"][0]
-    if modifier["type"] != "LIMIT_MODIFIER" or modifier["offset"] is not None:
-        return None
-    if not all(map(_is_of_its_row, node["select_list"])):
-        return None
-    limit = _whole_number(modifier["limit"])
-    return limit if limit is not None and limit <= MOST_ANY_ROWS else None
 
+    columns: frozenset[str] | None = None
+    compared: frozenset[str] | None = None
+    equals_zero: bool = True
+    count_only: bool = False
+    any_rows: int | None = None
+    plain_scan: bool = False
+    tells_time: bool = False
+    shared: frozenset[ResolvedTable] = frozenset()
+    offset_bound: frozenset[ResolvedTable] = frozenset()
 
-def is_bare_count(document: Node) -> bool:
-    """Whether a statement counts the rows of its table and does nothing else."""
-    node = statement(document)["node"]
-    return (
-        _is_of_one_table(node)
-        and not node["modifiers"]
-        and len(node["select_list"]) == 1
-        and _is_count(node["select_list"][0])
-    )
+    @classmethod
+    def of(cls, document: Node, tables: Mapping[ResolvedTable, Places]) -> StatementNeeds:
+        """Read the tree of a statement over ``tables``, with what it asks of each at every position that names it."""
+        nodes = [node for node, _ in walk(document)]
+        node = statement(document)["node"]
+        is_of_table = len(tables) == 1 and _is_of_one_table(node)
+        plain_scan = is_of_table and _is_plain_scan(node)
+        keys = [table.key for table in tables]
+        return cls(
+            columns=_named(nodes, ()),
+            compared=_named(nodes, _UNCOMPARING),
+            equals_zero=any(map(_may_equal_zero, nodes)),
+            count_only=is_of_table and _is_bare_count(node),
+            any_rows=_any_rows(node) if is_of_table else None,
+            plain_scan=plain_scan,
+            tells_time=plain_scan and any(map(_tells_time, nodes)),
+            shared=frozenset(table for table in tables if keys.count(table.key) > 1),
+            offset_bound=frozenset(
+                table
+                for table, positions in tables.items()
+                if all(
+                    any(fold(item.column) in OFFSET_COLUMNS for item in position)
+                    for position in positions
+                )
+            ),
+        )
 
 
 def name_of_count(document: Node) -> str:
@@ -82,13 +99,39 @@ def with_counted(document: Node, rows: int) -> Node:
 
 
 def _is_of_one_table(node: Node) -> bool:
+    """Whether a query is a SELECT from one table that is named in it, without a sample."""
     return (
         node["type"] == "SELECT_NODE"
         and node["from_table"]["type"] == "BASE_TABLE"
         and not node["from_table"]["sample"]
         and not node["cte_map"]["map"]
         and node["aggregate_handling"] == "STANDARD_HANDLING"
-        and not any(node[clause] for clause in CLAUSES)
+    )
+
+
+def _any_rows(node: Node) -> int | None:
+    """Return how many rows of its table answer a query, whichever they are; None: it depends on more.
+
+    One with OFFSET reads on where another one ended, so it means the order that rows happen to come in.
+    """
+    if any(node[clause] for clause in CLAUSES) or len(node["modifiers"]) != 1:
+        return None
+    modifier = node["modifiers"][0]
+    if modifier["type"] != "LIMIT_MODIFIER" or modifier["offset"] is not None:
+        return None
+    if not all(map(_is_of_its_row, node["select_list"])):
+        return None
+    limit = _whole_number(modifier["limit"])
+    return limit if limit is not None and limit <= MOST_ANY_ROWS else None
+
+
+def _is_bare_count(node: Node) -> bool:
+    """Whether a query counts the rows of its table and does nothing else."""
+    return (
+        not any(node[clause] for clause in CLAUSES)
+        and not node["modifiers"]
+        and len(node["select_list"]) == 1
+        and _is_count(node["select_list"][0])
     )
 
 
@@ -123,7 +166,7 @@ def _whole_number(node: Any) -> int | None:
     return int(value["value"])
 
 
-#: What means all columns of a table, or columns by their place: a star, ``#1``, PIVOT, SUMMARIZE.
+#: What means all columns of a table, or columns by their numbers: a star, ``#1``, PIVOT, SUMMARIZE.
 _ALL = frozenset(("STAR", "POSITIONAL_REFERENCE", "PIVOT", "SHOW_REF"))
 
 #: Functions whose value says nothing of how large their argument is, so that no statistics of its column answer them.
@@ -146,35 +189,22 @@ _UNCOMPARING = frozenset(
 )
 
 
-def named_columns(document: Node) -> frozenset[str] | None:
-    """Return the folded names that columns can have which a gated statement reads; None: any column may be read.
+def _named(nodes: Sequence[Node], passed_over: Collection[str]) -> frozenset[str] | None:
+    """Return the names that columns can have, without plain names that are arguments of functions that are passed over.
 
-    A name counts for every table that has it, so that it means the same column as before.
+    ``nodes`` are all of a statement, parents first. None: any column may be meant.
     """
-    return _named(document, frozenset())
-
-
-def compared_columns(document: Node) -> frozenset[str] | None:
-    """Return the names among ``named_columns`` that more is done with than to add up, count or classify their values.
-
-    By the others nothing is filtered, ordered, joined or grouped, so it does not matter what statistics tell of them.
-    """
-    return _named(document, _UNCOMPARING)
-
-
-def _named(document: Node, passed_over: Collection[str]) -> frozenset[str] | None:
-    """As ``named_columns``, without plain names that are arguments of functions that are passed over."""
     names: set[str] = set()
     arguments: set[int] = set()
     last: set[str] = set()
     tables: set[str] = set()
-    for node, _ in walk(document):
+    for node in nodes:
         kind = node.get("class") or node.get("type")
         if kind in _ALL:
             return None
         if kind == "FUNCTION":
             if node["function_name"] in passed_over and not node["distinct"]:
-                # Parents come first. A name of several parts may be a struct's field.
+                # A name of several parts may be a struct's field.
                 arguments.update(
                     id(child)
                     for child in node["children"]
@@ -205,16 +235,13 @@ _LEAST = 1e-44
 _EQUALITIES = ("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM")
 
 
-def may_equal_zero(document: Node) -> bool:
-    """Whether a gated statement may compare a column with a zero for equality.
+def _may_equal_zero(node: Node) -> bool:
+    """Whether a node may compare a column with a zero for equality: Bloom filters of files tell -0.0 from 0.0.
 
     By a constant, or by something whose value is not in its text: a parameter, another column, a join, a subquery. The
-    name of a column says nothing: it may have another one further out.
+    name of a column says nothing: it may have another one further out. DuckDB 1.5.5 leaves out row groups by such
+    filters, and writes them itself wherever a column has a dictionary.
     """
-    return any(_may_equal_zero(node) for node, _ in walk(document))
-
-
-def _may_equal_zero(node: Node) -> bool:
     kind = node.get("type")
     if kind in _EQUALITIES:
         return not (_is_no_zero(node["left"]) or _is_no_zero(node["right"]))
@@ -225,7 +252,7 @@ def _may_equal_zero(node: Node) -> bool:
 
 
 def _is_no_zero(node: Node) -> bool:
-    """Whether a side of a comparison is a constant that equals no zero, whatever it is cast to."""
+    """Whether a side of a comparison is a constant that equals no zero, whatever type it is cast to."""
     if node.get("class") != "CONSTANT":
         return False
     constant: dict[str, Any] = node["value"]
@@ -245,28 +272,15 @@ def _is_no_zero(node: Node) -> bool:
 _OF_OTHER_ROWS = frozenset(("SUBQUERY", "WINDOW"))
 
 
-def is_plain_scan(document: Node) -> bool:
-    """Whether each row of a statement's answer is made of one row of its one table. It has passed the gate."""
-    node = statement(document)["node"]
-    if (
-        node["type"] != "SELECT_NODE"
-        or node["from_table"]["type"] != "BASE_TABLE"
-        or node["from_table"]["sample"]
-        or node["cte_map"]["map"]
-        or node["modifiers"]
-        or node["aggregate_handling"] != "STANDARD_HANDLING"
-        or any(node[clause] for clause in CLAUSES if clause != "where_clause")
-    ):
-        return False
-    return all(map(_needs_its_row_alone, nodes_below(node)))
+def _is_plain_scan(node: Node) -> bool:
+    """Whether each row of a query's answer is made of one row of its table, and is the same when it is asked again.
 
-
-def tells_time(document: Node) -> bool:
-    """Whether a statement's answer may depend on when it is asked."""
-    return any(
-        (kind_of(part) == "FUNCTION" and fold(part["function_name"]) in TIMES)
-        or (kind_of(part) == "COLUMN_REF" and fold(part["column_names"][-1]) in CLOCKS)
-        for part in nodes_below(statement(document)["node"])
+    So columns and what is computed of one row, and conditions on one row: split by rows, the shares are the answer.
+    """
+    return (
+        not node["modifiers"]
+        and not any(node[clause] for clause in CLAUSES if clause != "where_clause")
+        and all(map(_needs_its_row_alone, nodes_below(node)))
     )
 
 
@@ -276,3 +290,9 @@ def _needs_its_row_alone(part: Node) -> bool:
         name = fold(part["function_name"])
         return name in TIMES or is_of_one_row(name)
     return kind not in _OF_OTHER_ROWS
+
+
+def _tells_time(part: Node) -> bool:
+    return (kind_of(part) == "FUNCTION" and fold(part["function_name"]) in TIMES) or (
+        kind_of(part) == "COLUMN_REF" and fold(part["column_names"][-1]) in CLOCKS
+    )

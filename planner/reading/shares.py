@@ -1,7 +1,7 @@
-"""Parts of a scan: disjoint shares of one cut's rows, which are together all of them, for readers side by side.
+"""Splits a ``TableRead`` among readers side by side: into disjoint shares that together are all of it.
 
-A file is in a part by a number that its path alone gives, so whichever files are listed, pruned or not, at any replica,
-in any order, it is in the same one. The tail is shared out by its ranges.
+A file is in a share by a number that its path alone gives, so it is in the same one at every replica, however files are
+listed or pruned. The tail is split by its ranges.
 """
 
 from __future__ import annotations
@@ -9,67 +9,51 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
-from planner.offsets import OffsetRange
+from planner.offsets import OffsetRange, cut_up, joined
+from planner.reading.filters import EVERY_FILE, NO_FILE, POSITIONS, FileSpan
+from planner.reading.plan import ReadShare, TableRead
+from planner.seam.cut import TableCut
 
-#: A file's place is below this.
-PLACES = 1 << 64
 #: What a record of the tail is taken to weigh, beside the bytes of files.
 _RECORD_BYTES = 100
 
-
-@dataclass(frozen=True, slots=True)
-class FileSpan:
-    """The files whose place is in ``[start, stop)``."""
-
-    start: int = 0
-    stop: int = PLACES
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.start <= self.stop <= PLACES:
-            raise ValueError(f"not a span of places: [{self.start}, {self.stop})")
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it has all files, also where nobody can list them."""
-        return (self.start, self.stop) == (0, PLACES)
-
-    @property
-    def is_empty(self) -> bool:
-        return self.start == self.stop
-
-    def has(self, path: str) -> bool:
-        return self.start <= place_of(path) < self.stop
+#: Position and bytes of each file, in any order; None: files are not to be told apart.
+Files: TypeAlias = Sequence[tuple[int, int]] | None
 
 
-EVERY_FILE = FileSpan()
-NO_FILE = FileSpan(0, 0)
+def split_read(
+    read: TableRead,
+    cut: TableCut,
+    files: Files,
+    count: int,
+    *,
+    statement_time_us: int,
+    hides_count: bool,
+) -> tuple[ReadShare, ...]:
+    """Return at most ``count`` shares of a divisible read; none if there is nothing to split.
 
-
-@dataclass(frozen=True, slots=True)
-class ScanPart:
-    """What one reader reads of a cut: the cold rows of some files, and the records of some of the tail's ranges.
-
-    ``split`` names what the whole was split into: parts of one name are disjoint and complete.
+    ``hides_count``: always return ``count`` shares without a name, as their number tells of the rows.
     """
-
-    files: FileSpan
-    ranges: tuple[OffsetRange, ...]
-    split: str = ""
-
-
-def place_of(path: str) -> int:
-    return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest())
+    shares = split_scan(files, read.tail, count)
+    if hides_count:
+        shares += ((NO_FILE, ()),) * (count - len(shares))
+        return tuple(ReadShare(span, ranges) for span, ranges in shares)
+    if len(shares) == 1:
+        return ()
+    cold = cut.cold
+    when = statement_time_us if read.tells_time else None
+    name = split_name(shares, cut.table_uuid, cold.snapshot_id, cold.schema.schema_id, when)
+    return tuple(ReadShare(span, ranges, name) for span, ranges in shares)
 
 
 def split_scan(
-    files: Sequence[tuple[int, int]] | None, ranges: Sequence[OffsetRange], count: int
+    files: Files, ranges: Sequence[OffsetRange], count: int
 ) -> tuple[tuple[FileSpan, tuple[OffsetRange, ...]], ...]:
     """Return at most ``count`` shares of about the same size; one if there is nothing to split.
 
-    ``files`` are place and bytes of those that matter, in any order; None: they are not to be told apart, so one reader
-    has all. The spans have every place, whichever files there are.
+    ``files`` are those that matter; of None, one reader has all. The spans have every position, whichever files there are.
     """
     spans = _spans(files, count)
     loads = [size for _, size in spans] + [0] * (
@@ -86,6 +70,31 @@ def split_scan(
         for span, share in zip(every, shares, strict=True)
     ]
     return tuple(each for each in split if each[1] or not each[0].is_empty)
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], most_offsets: int, count: int | None = None
+) -> tuple[tuple[OffsetRange, ...], ...]:
+    """Return ranges for tasks of near-equal size, of at most ``most_offsets`` each unless ``count`` tasks are fewer."""
+    splits = [split for span in ranges for split in cut_up(span, most_offsets)]
+    return share_out(splits, len(splits) if count is None else count)
+
+
+def share_out(splits: Sequence[OffsetRange], count: int) -> tuple[tuple[OffsetRange, ...], ...]:
+    """Group splits into ``count`` tasks of near-equal size, or as many as there are splits if they are fewer.
+
+    Splits of one partition that meet in a task become one range again.
+    """
+    total = sum(map(len, splits))
+    count = min(len(splits), count)
+    tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
+    before = 0
+    for split in splits:
+        # By its middle, so that equal splits fall into different tasks.
+        middle = before + len(split) / 2
+        tasks[int(middle * count / total)].append(split)
+        before += len(split)
+    return tuple(joined(task) for task in tasks if task)
 
 
 def split_name(
@@ -108,24 +117,24 @@ def _numbers(item: OffsetRange) -> tuple[int, int, int]:
     return item.partition, item.start, item.stop
 
 
-def _spans(files: Sequence[tuple[int, int]] | None, count: int) -> list[tuple[FileSpan, int]]:
-    """Return spans of about the same size with their bytes: all places, in their order, none without a file but one."""
+def _spans(files: Files, count: int) -> list[tuple[FileSpan, int]]:
+    """Return spans of about the same size with their bytes: all positions in order, none without a file but one."""
     total = sum(size for _, size in files or ())
-    if files is None or not files:
+    if not files:
         return [(EVERY_FILE, 0)]
     spans: list[tuple[FileSpan, int]] = []
     start = size = before = 0
     ordered = sorted(files)
-    for number, (place, bytes_) in enumerate(ordered):
+    for number, (position, bytes_) in enumerate(ordered):
         # A file that would make a span larger than its share begins the next one, unless that was the last.
         share = (total - before) / (count - len(spans))
         if (
             size
             and len(spans) + 1 < count
             and size + bytes_ / 2 > share
-            and ordered[number - 1][0] < place
+            and ordered[number - 1][0] < position
         ):
-            spans.append((FileSpan(start, place), size))
-            start, before, size = place, before + size, 0
+            spans.append((FileSpan(start, position), size))
+            start, before, size = position, before + size, 0
         size += max(bytes_, 1)
-    return [*spans, (FileSpan(start, PLACES), size)]
+    return [*spans, (FileSpan(start, POSITIONS), size)]

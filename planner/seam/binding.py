@@ -73,13 +73,13 @@ class Binding:
     @property
     def shape(self) -> str:
         """Hash of all that decides which row a record has become, except the schema, which the cut pins."""
-        return _shape(self)
+        return shape_under(self, self.format.forms)
 
     def gives_rows_of(self, shape: str, schema: TableSchema) -> bool:
         """Return whether every record is the same row under this binding as under one with ``shape``."""
         if shape == self.shape:
             return True
-        return shape == _shape(self, first=True) and self.format.is_as_first(schema)
+        return shape == shape_under(self, 1) and self.format.reads_as_at_first(schema)
 
     def properties(self) -> dict[str, str]:
         """The table properties of this binding; ``parse_binding`` reads them back equal, without skips."""
@@ -100,14 +100,14 @@ class Binding:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shape(binding: Binding, *, first: bool = False) -> str:
-    """See ``Binding.shape``. Cached, since statements need it."""
+def shape_under(binding: Binding, forms: int) -> str:
+    """Return ``Binding.shape`` where strict decoding takes these forms. Cached, since statements need it."""
     facts: dict[str, object] = {
         "decoder": DECODER_VERSION,
         "format": binding.format.name,
         "mode": binding.mode,
         "on_error": binding.on_error,
-        **binding.format.shape(binding.on_error, first=first),
+        **binding.format.shape(binding.on_error, forms),
     }
     if binding.skips:
         facts["skips"] = [list(item) for item in binding.skips]

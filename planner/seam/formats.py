@@ -27,9 +27,6 @@ FRACTION_PREFIX = "thermocline.fraction."
 
 FLOOR = "floor"
 
-#: Changes whenever strict JSON takes records that it refused. 2: ISO 8601's short times.
-STRICT_FORMS = 2
-
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
@@ -42,6 +39,8 @@ class JsonFormat:
     #: Its properties, and the beginnings of those that end in a field's id.
     options: ClassVar[tuple[str, ...]] = (JSON_MODE,)
     prefixes: ClassVar[tuple[str, ...]] = (EPOCH_UNIT_PREFIX, FRACTION_PREFIX)
+    #: Changes whenever strict decoding takes records that it refused. 2: ISO 8601's short times.
+    forms: ClassVar[int] = 2
 
     mode: JsonMode = "strict"
     epoch_units: tuple[tuple[int, EpochUnit], ...] = ()
@@ -65,8 +64,8 @@ class JsonFormat:
             **{f"{FRACTION_PREFIX}{field_id}": FLOOR for field_id in self.floors},
         }
 
-    def shape(self, on_error: str, *, first: bool = False) -> dict[str, object]:
-        """Return the facts that decide which row a record becomes; ``first``: as before ``STRICT_FORMS`` was counted.
+    def shape(self, on_error: str, forms: int) -> dict[str, object]:
+        """Return the facts that decide which row a record becomes, where strict decoding takes these forms.
 
         What makes a row of a bad record is left out under policy ``fail``, where nothing bad was tiered, and for lenient
         decoding, which had a value for it.
@@ -76,13 +75,13 @@ class JsonFormat:
             "epoch_units": [list(item) for item in self.epoch_units],
         }
         if on_error != "fail" and self.mode == "strict":
-            if not first:
-                facts["forms"] = STRICT_FORMS
+            if forms > 1:
+                facts["forms"] = forms
             if self.floors:
                 facts["floors"] = list(self.floors)
         return facts
 
-    def is_as_first(self, schema: TableSchema) -> bool:
+    def reads_as_at_first(self, schema: TableSchema) -> bool:
         """Return whether the first forms gave the same rows: they differ in times written as text only."""
         units = dict(self.epoch_units)
         return not any(

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.errors import BadParameter
+from planner.names import Side
 from planner.offsets import OffsetVector
 from planner.seam.cut import LogBounds, PartitionBounds, TableCut
 from planner.seam.watermark import Watermark
-from planner.statement.references import Virtual
 
 Kind = Literal["live", "max_staleness", "cold", "tail"]
 
@@ -48,9 +48,9 @@ class Freshness:
         return f"{self.kind} {ms}ms" if ms % 1000 else f"{self.kind} {ms // 1000}s"
 
     @property
-    def side(self) -> Virtual | None:
-        """The side a table's plain name means; None: the whole."""
-        return self.kind if self.kind in ("cold", "tail") else None
+    def side(self) -> Side:
+        """What a table's plain name means."""
+        return Side(self.kind) if self.kind in ("cold", "tail") else Side.BOTH
 
 
 LIVE = Freshness()

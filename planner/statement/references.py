@@ -7,22 +7,20 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from planner.errors import BadConfig, BadStatement, UnknownTable, UnsupportedStatement
-from planner.names import TableName, side_name
+from planner.names import Side, TableName, side_name
 from planner.statement.ast import Node
 from planner.statement.scope import fold, is_table, scoped
 
-#: A longer name is nobody's slip, and comparing it takes its time.
+#: A longer name is no slip, and comparing it takes its time.
 _MISTYPED_CHARS = 200
 #: Marks of a name that means a file or an address. Tables may have such names too: see ``references``.
 PATH = re.compile(
     r"[/\\*?\[\]]|:|\.(parquet|csv|tsv|json|jsonl|ndjson|txt|arrow|avro|db|duckdb|gz|zst)$",
     re.IGNORECASE,
 )
-
-Virtual = Literal["cold", "tail", "seam"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class ResolvedTable:
     """
 
     table: TableName
-    virtual: Virtual | None = None
+    side: Side = Side.BOTH
     at: AtClause | None = None
     by_contract: bool = False
 
@@ -154,8 +152,8 @@ def resolve(
         for table in (match, base):
             if table is not None:
                 check_no_side(table, tables)
-                virtual = None if side is None or table is match else side[1]
-                return ResolvedTable(table, virtual, reference.at)  # type: ignore[arg-type]
+                means = Side.BOTH if side is None or table is match else side[1]
+                return ResolvedTable(table, means, reference.at)
     if PATH.search(reference.name):
         name = reference.name if len(reference.name) <= 80 else f"{reference.name[:77]}..."
         raise UnsupportedStatement(

@@ -117,7 +117,7 @@ class AccessPolicy:
             if grant.is_whole:
                 return VisibleTable(schema, schema)
             return self._once.get(
-                ("columns", grant, identity, reference.table, reference.virtual, schema),
+                ("columns", grant, identity, reference.table, reference.side, schema),
                 lambda: self.fit(grant, identity, reference, schema),
             )
         except PermissionsMismatch as error:

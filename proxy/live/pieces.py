@@ -24,7 +24,6 @@ from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from proxy.engine.thread_pool import ThreadPool
-from proxy.query.relations import narrowed
 from proxy.tail.tails import Tails
 
 
@@ -96,7 +95,7 @@ def tail_batches(
     """
     schema = cut.cold.schema
     whole = cut.hot is not None and tuple(ranges) == cut.hot.ranges
-    parts = tail if whole else [narrowed(part, ranges, None) for part in tail]
+    parts = tail if whole else [part.within(ranges) for part in tail]
     with ExitStack() as stack:
         result = engine.run(
             engine.parse(f"SELECT {_columns(schema)} FROM {_ROWS}"),  # noqa: S608 - quoted

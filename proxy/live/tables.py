@@ -33,7 +33,7 @@ from planner.live.tiling import (
     tile,
     tile_named,
 )
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.offsets import OffsetVector
 from planner.seam.cut import HotSlice, Pin, TableCut
 from planner.seam.time_travel import format_cut
@@ -50,7 +50,7 @@ from proxy.session import Session
 from proxy.tail.followed_table import key_of
 from proxy.tail.tails import Tails
 
-#: A load whose files somebody removes meanwhile is answered anew.
+#: A load whose files are removed during it is answered anew.
 _ATTEMPTS = 3
 #: So long it waits for what is being merged; then it merges by itself.
 _MERGE_WAIT_S = 10.0
@@ -312,7 +312,7 @@ class LiveTables:
         except AssertionError as error:
             _log.critical("%s: %s", cut.table, error)
             raise InternalError(f"{cut.table}: its live files do not fit its cut.") from error
-        if not is_named and contract.freshness.side is None:
+        if not is_named and contract.freshness.side is Side.BOTH:
             answers.use(key, str(contract), pieces)
             if (merge := merge_of(pieces)) is not None:
                 self._merging.begin(

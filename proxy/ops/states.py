@@ -1,4 +1,4 @@
-"""Pins and tails as they are when somebody asks: for the metrics, and for ``/readyz``."""
+"""Pins and tails as they are on request: for the metrics, and for ``/readyz``."""
 
 from __future__ import annotations
 

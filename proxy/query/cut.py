@@ -6,12 +6,12 @@ Pin each table, measure all logs in one round, decide. Tables of the past are cu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from connectors.cuts import BoundsCache, PastCuts, current_cuts, cut_tables
+from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, SnapshotExpired
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.offsets import OffsetVector
 from planner.ports import ColdStore
 from planner.seam.cut import Pin, TableCut
@@ -35,7 +35,7 @@ class FreshnessContract:
     """
 
     freshness: Freshness = LIVE
-    wait_for: Mapping[str, OffsetVector] | None = None
+    wait_for: Mapping[str, OffsetVector] = field(default_factory=dict)
     past: AtCut | None = None
 
     def __str__(self) -> str:
@@ -55,12 +55,12 @@ class FreshnessContract:
         if session.cut is not None and session.after is not None:
             raise BadParameter("a statement that is followed cannot be read at a cut.")
         freshness = LIVE if session.freshness is None else parse_freshness(session.freshness)
-        if session.after is not None and freshness.side is None:
+        if session.after is not None and freshness.side is Side.BOTH:
             # An older round may end before what its caller has seen.
             freshness = LIVE
         return cls(
             freshness,
-            None if session.wait_for is None else parse_wait_for(session.wait_for),
+            {} if session.wait_for is None else parse_wait_for(session.wait_for),
             None if session.cut is None else parse_cut(session.cut),
         )
 
@@ -133,9 +133,7 @@ class SnapshotCutter:
                 as_is,
                 cold_only=parsed.cold_only,
                 max_staleness_s=contract.freshness.max_staleness_s,
-                wait_for=contract.wait_for,
-                limit_s=deadline.limit_s,
-                left_s=deadline.patience_s,
+                wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
             )
             by_key |= {(table, None): cut for table, cut in cuts.items()}
         for table, at in parsed.keys:
@@ -154,7 +152,7 @@ class SnapshotCutter:
             NotYetCommitted, FederationError: as ``cut``.
         """
         side = contract.freshness.side
-        if side == "tail":
+        if side is Side.TAIL:
             raise BadParameter("freshness tail has no meaning here; ask for live or cold.")
         if contract.past is not None:
             return self._time_travel.cut(table, contract.past, deadline)
@@ -162,11 +160,9 @@ class SnapshotCutter:
             self._pins,
             self._bounds,
             [table],
-            cold_only=(table,) if side == "cold" else (),
+            cold_only=(table,) if side is Side.COLD else (),
             max_staleness_s=contract.freshness.max_staleness_s,
-            wait_for=contract.wait_for,
-            limit_s=deadline.limit_s,
-            left_s=deadline.patience_s,
+            wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
         )
         return cuts[table]
 

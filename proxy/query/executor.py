@@ -30,13 +30,14 @@ from planner.errors import (
 from planner.explain import EXPLAIN_SCHEMA, explained
 from planner.ports import ColdStore, Log
 from planner.reading.needs import name_of_count, with_counted
+from planner.reading.plan import TableRead, counted_rows
 from planner.seam.cut import TableCut
 from planner.seam.incremental import check_followed, format_position, narrow, parse_after
 from planner.seam.time_travel import format_cut
 from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
-from planner.statement.references import CutKey
-from planner.ticket import Ticket, TicketTable
+from planner.statement.references import CutKey, ResolvedTable
+from planner.ticket import Ticket, TicketTable, padded
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
 from proxy.deadline import Deadline
@@ -49,7 +50,6 @@ from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tabl
 from proxy.query.explain import Explainer
 from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement, StatementParser, counting
-from proxy.query.parts import in_parts
 from proxy.query.relations import Sources
 from proxy.query.signature import Signatures
 from proxy.query.stream import MaterializedResult, StatementStream
@@ -253,7 +253,7 @@ class Statements:
                 parsed, question.contract, When.at(now_us, session.zone), deadline
             )
         cuts = cut_of_tables.by_key
-        if parsed.any_rows is None:  # else the rows that are there may be enough
+        if parsed.needs.any_rows is None:  # else the rows that are there may be enough
             for expected in cuts.values():
                 self._tails.expect(expected)
         # A statement to explain binds nothing.
@@ -298,17 +298,7 @@ class Statements:
             return Planned(sealed, EXPLAIN_SCHEMA, app_metadata.encode())
         parts: tuple[Ticket, ...] = ()
         if session.max_endpoints > 1:
-            context, hides_count = _context(parsed, ticket), question.hides_count
-            with self.grants.redacting_errors(session, parsed.names):
-                parts = in_parts(
-                    self._sources,
-                    session,
-                    parsed,
-                    cuts,
-                    context,
-                    ticket,
-                    hides_count=hides_count,
-                )
+            parts = self._split(session, question, cuts, ticket)
         return Planned(
             self._tickets.sealed(ticket, is_encrypted=question.hides_count),
             columns.with_metadata(_metadata(*parts[:1] or (ticket,)) or None),
@@ -318,6 +308,31 @@ class Statements:
                 self._tickets.sealed(part, is_encrypted=question.hides_count) for part in parts
             ),
         )
+
+    def _split(
+        self,
+        session: Session,
+        question: _Question,
+        cuts: Mapping[CutKey, TableCut],
+        ticket: Ticket,
+    ) -> tuple[Ticket, ...]:
+        """Return a ticket for each share of an answer; none: it has but one.
+
+        If the caller may not learn counts, there are always as many as it asks for, equally long.
+        """
+        parsed, hides_count = question.parsed, question.hides_count
+        with self.grants.redacting_errors(session, parsed.names):
+            reads = self._sources.reads(session, parsed, cuts, _context(parsed, ticket))
+            shares = self._sources.shares(
+                parsed,
+                cuts,
+                reads,
+                session.max_endpoints,
+                statement_time_us=ticket.statement_time_us,
+                hides_count=hides_count,
+            )
+        tickets = tuple(replace(ticket, share=share) for share in shares)
+        return padded(tickets) if hides_count else tickets
 
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:
         inner = explained(planned.sql) if planned.answer is not None else planned.sql
@@ -346,11 +361,13 @@ class Statements:
             self._repinning(parsed),
             self.grants.redacting_errors(session, parsed.names),
         ):
-            counted = self._sources.cold_rows(session, parsed, cuts)
-            if counted is not None and not self._sources.has_tail(parsed, cuts):
+            context = _context(parsed, planned)
+            reads = self._sources.reads(session, parsed, cuts, context, planned.share)
+            counted = counted_rows(reads.values())
+            if counted is not None and not any(read.tail for read in reads.values()):
                 name = name_of_count(parsed.document)
                 return MaterializedResult.of_count(name, counted, _metadata(planned))
-            result = self._run(session, parsed, planned, cuts, deadline, stack, counted)
+            result = self._run(session, parsed, planned, cuts, reads, deadline, stack)
             stream = StatementStream(
                 result, _metadata(planned), deadline, read_on, stack.pop_all()
             )
@@ -365,26 +382,15 @@ class Statements:
         parsed: ParsedStatement,
         planned: Ticket,
         cuts: Mapping[CutKey, TableCut],
+        reads: Mapping[ResolvedTable, TableRead],
         deadline: Deadline,
         stack: contextlib.ExitStack,
-        counted: int | None = None,
     ) -> Result:
-        """Start a statement over the relations of its cuts; ``stack`` frees what it uses.
-
-        ``counted`` cold rows are not read.
-        """
+        """Start a statement over the relations of its cuts; ``stack`` frees what it uses."""
         context = _context(parsed, planned)
-        relations = self._sources.relations(
-            session,
-            parsed,
-            cuts,
-            context,
-            deadline,
-            stack,
-            is_cold_counted=counted is not None,
-            part=planned.part,
-        )
+        relations = self._sources.relations(session, parsed, cuts, reads, deadline, stack)
         document = parsed.over(relations)
+        counted = counted_rows(reads.values())
         if counted is not None:
             document = with_counted(document, counted)
         result = self._engine.run(
@@ -419,7 +425,7 @@ class Statements:
     ) -> MaterializedResult:
         """Run a statement that reads no table to its end."""
         with contextlib.ExitStack() as stack:
-            result = self._run(session, parsed, planned, {}, deadline, stack)
+            result = self._run(session, parsed, planned, {}, {}, deadline, stack)
             schema = result.schema.with_metadata(_metadata(planned) or None)
             return MaterializedResult(schema, tuple(result))
 
@@ -443,7 +449,7 @@ class Statements:
 
 def _metadata(ticket: Ticket) -> dict[str, str]:
     """The metadata of an answer's schema: most clients show that, and no other of Flight's."""
-    split = "" if ticket.part is None else ticket.part.split
+    split = "" if ticket.share is None else ticket.share.split
     return {
         name: text
         for name, text in ((CUT_METADATA, ticket.cut), (SPLIT_METADATA, split))

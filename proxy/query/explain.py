@@ -10,7 +10,7 @@ from connectors.cuts import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
 from planner.explain import TableReport, explanation
 from planner.ports import ColdStore
-from planner.reading.filters import EVERYTHING
+from planner.reading.plan import Cold
 from proxy.query.cut import Cuts, FreshnessContract
 from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement
@@ -41,11 +41,10 @@ class Explainer:
         topics = sorted({side.topic for side in hot})
         bounds = self.bounds.measure(topics) if topics else {}
         ages = {item.table: item.age_s for item in self.pins.status()}
-        # A bare count asks the list of manifests.
-        is_cold_counted = self.sources.cold_rows(session, parsed, cuts) is not None
+        reads = self.sources.reads(session, parsed, cuts, context)
         reports = {}
-        for table in parsed.tables:
-            cut, rows = cuts[table.key], EVERYTHING
+        for table, read in reads.items():
+            cut = cuts[table.key]
             report = TableReport(
                 ages.get(table.table),
                 log_age_s=cut_of_tables.log_age_s if table.at is None else None,
@@ -54,17 +53,14 @@ class Explainer:
             if self.sources.visible_table(session, table, cut).is_filtered:
                 reports[table] = replace(report, is_counted=False)
                 continue
-            if context is not None:
-                rows = self.sources.scan_filter(session, table, cut, parsed, context)
             measured = None if cut.hot is None else bounds.get(cut.hot.topic)
             partitions = () if measured is None else measured.partitions
             reports[table] = replace(
                 report,
                 log_starts={item.partition: item.log_start for item in partitions},
                 totals=self.store.totals(cut.cold),
-                is_cold_counted=is_cold_counted,
-                files_to_read=0 if is_cold_counted else self.store.count_files(cut.cold, rows),
+                files_to_read=0
+                if read.cold is Cold.COUNTED
+                else self.store.count_files(cut.cold, read.rows),
             )
-        return explanation(
-            parsed.tables, {item: cuts[item.key] for item in parsed.tables}, reports
-        )
+        return explanation(reads, cuts, reports)

@@ -9,14 +9,8 @@ from functools import cached_property, partial
 
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnknownTable, UnsupportedStatement
-from planner.names import TableName
-from planner.reading.needs import (
-    any_rows,
-    compared_columns,
-    is_bare_count,
-    may_equal_zero,
-    named_columns,
-)
+from planner.names import Side, TableName
+from planner.reading.needs import StatementNeeds
 from planner.seam.time_travel import names_cut
 from planner.statement.ast import Node
 from planner.statement.conditions import Places, conjuncts
@@ -27,7 +21,6 @@ from planner.statement.references import (
     CutKey,
     ResolvedTable,
     TableReference,
-    Virtual,
     references,
     resolve,
 )
@@ -62,14 +55,9 @@ class ParsedStatement:
     chars: int = 0
 
     @cached_property
-    def columns(self) -> frozenset[str] | None:
-        """Folded names of the columns it can read; None: any."""
-        return named_columns(self.written)
-
-    @cached_property
-    def compared_columns(self) -> frozenset[str] | None:
-        """Columns whose values are compared or ordered; None: any may be."""
-        return compared_columns(self.written)
+    def needs(self) -> StatementNeeds:
+        """What it needs of its tables."""
+        return StatementNeeds.of(self.written, self.places_of)
 
     def over(self, relations: Iterable[Relation]) -> Node:
         """Return the tree that is executed, over relations of these columns.
@@ -86,21 +74,6 @@ class ParsedStatement:
             for name, path in self.paths.items()
         }
         return rewrite(self.written, self.relations, tables)
-
-    @cached_property
-    def may_equal_zero(self) -> bool:
-        """Whether a column may be compared with a zero for equality."""
-        return may_equal_zero(self.document)
-
-    @cached_property
-    def any_rows(self) -> int | None:
-        """How many rows of its one table answer it, whichever they are; None: it depends on more."""
-        return any_rows(self.document)
-
-    @cached_property
-    def is_bare_count(self) -> bool:
-        """Whether it counts the rows of its one table and does nothing else."""
-        return is_bare_count(self.document)
 
     @cached_property
     def may_type_columns(self) -> bool:
@@ -123,18 +96,18 @@ class ParsedStatement:
     def cold_only(self) -> frozenset[TableName]:
         """The tables read only as ``$cold``, as they are."""
         as_is = [reference for reference in self.tables if reference.at is None]
-        other = {reference.table for reference in as_is if reference.virtual != "cold"}
+        other = {reference.table for reference in as_is if reference.side is not Side.COLD}
         return frozenset(reference.table for reference in as_is) - other
 
     @cached_property
     def sides(self) -> frozenset[str]:
         """What is read of one side of a table, or of its past, as users name it."""
         return frozenset(
-            str(reference.table.side(reference.virtual or ""))
+            str(reference.table.side(reference.side))
             if reference.at is None
             else f"{reference.table} {reference.at}"
             for reference in self.tables
-            if reference.virtual or reference.at
+            if reference.side is not Side.BOTH or reference.at
         )
 
 
@@ -152,11 +125,11 @@ class StatementParser:
         sql: str,
         path: tuple[str | None, str | None],
         session: Session,
-        side: Virtual | None = None,
+        side: Side = Side.BOTH,
     ) -> ParsedStatement:
         """Parse, gate, resolve and rewrite; the same text over the same tables is read once.
 
-        ``side`` is what a table's plain name means; None: the whole.
+        ``side`` is what a table's plain name means.
 
         Raises:
             UnknownTable: there is none of that name among those the session may see.
@@ -202,7 +175,7 @@ class StatementParser:
         named: tuple[TableReference, ...],
         path: tuple[str | None, str | None],
         tables: Collection[TableName],
-        side: Virtual | None,
+        side: Side,
     ) -> ParsedStatement:
         def resolved() -> ParsedStatement:
             names: dict[ResolvedTable, str] = {}
@@ -223,8 +196,8 @@ class StatementParser:
                     paths[reference] = (catalog, information_schema.NAME, listing)
                     continue
                 table = resolve(reference, path[0] or "", path[1] or "", tables)
-                if side is not None and table.virtual is None and table.at is None:
-                    table = replace(table, virtual=side, by_contract=True)
+                if Side.BOTH is table.side is not side and table.at is None:
+                    table = replace(table, side=side, by_contract=True)
                 relations[reference] = names.setdefault(table, relation_name(table))
                 paths[reference] = (table.table.catalog, table.table.schema, reference.name)
                 places_of[table] = places_of.get(table, ()) + places[reference]
@@ -263,7 +236,7 @@ def relation_name(table: ResolvedTable) -> str:
     moment = (
         "" if table.at is None else hashlib.sha256(repr(table.at).encode()).hexdigest()[:16]
     )
-    return f"__tc:{table.table}:{table.virtual or 'all'}{moment and '@'}{moment}"
+    return f"__tc:{table.table}:{table.side.value or 'all'}{moment and '@'}{moment}"
 
 
 def _sortable(key: CutKey) -> tuple[str, str]:

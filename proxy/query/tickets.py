@@ -101,7 +101,7 @@ class TicketCipher:
 
 def summary(ticket: Ticket) -> TicketSummary:
     """Say what a ticket stands for, in the words of the audit log."""
-    part = "" if ticket.part is None else ", a part of it"
+    part = "" if ticket.share is None else ", a part of it"
     return TicketSummary(
         ticket.sql, {_table_name(table): _cut_text(table) + part for table in ticket.tables}
     )

@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from connectors.iceberg.store import IcebergStore
 from planner.errors import BadStatement
 from planner.ports import SqlRelation
+from planner.reading.plan import ColumnRead
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, nested, prelude
@@ -88,7 +89,9 @@ def of_two_parts(place: Place, *, has_constant: bool) -> Relation:
         pq.write_table(ROWS, path)
     schema = pa.schema([SCHEMA.field("s"), SCHEMA.field("x")])
     part = SqlRelation(f"SELECT s, x FROM read_parquet('{path}')")
-    return Relation("lake.n.t", schema, (part, part), has_constant=has_constant)
+    return Relation(
+        "lake.n.t", schema, (part, part), reads=ColumnRead(has_constant=has_constant)
+    )
 
 
 def columns_read(engine: Engine, sql: str, relation: Relation) -> list[str]:

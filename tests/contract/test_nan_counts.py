@@ -17,7 +17,8 @@ from pyiceberg.io.pyarrow import DataFileStatistics
 from connectors.iceberg.store import IcebergStore
 from planner.names import TableName
 from planner.ports import SqlRelation
-from planner.reading.needs import compared_columns, may_equal_zero
+from planner.reading.needs import StatementNeeds
+from planner.reading.plan import ColumnRead
 from planner.seam.cut import cold_cut
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
@@ -145,11 +146,11 @@ def test_what_is_not_compared_is_right_when_it_is_read_bare(
     items = [(number, value, value, value) for number, value in enumerate([1.0, NAN] * 2_000)]
     path = place.root / f"{tmp_path.name}.parquet"
     pq.write_table(content(items), path, row_group_size=1_000)
-    compared = compared_columns(engine.parse(sql))
+    compared = StatementNeeds.of(engine.parse(sql), {}).compared
     assert compared is not None
     assert not compared & {"d", "f"}
     part = SqlRelation(f"SELECT * FROM read_parquet('{path}')")
-    bare = Relation("lake.n.t", SCHEMA, (part,), uncompared=frozenset("df"))
+    bare = Relation("lake.n.t", SCHEMA, (part,), reads=ColumnRead(uncompared=frozenset("df")))
     memory = Relation("lake.n.t", SCHEMA, (_values(items),))
     assert rows(engine, sql, [bare]) == rows(engine, sql, [memory])
 
@@ -192,7 +193,10 @@ def test_a_zero_is_found_in_a_file_with_a_bloom_filter(
         without_nan=frozenset("df"),
     )
     files = Relation(
-        "lake.n.t", SCHEMA, (part,), may_equal_zero=may_equal_zero(engine.parse(sql))
+        "lake.n.t",
+        SCHEMA,
+        (part,),
+        reads=ColumnRead(equals_zero=StatementNeeds.of(engine.parse(sql), {}).equals_zero),
     )
     assert rows(engine, sql, [files]) == [{"n": 5_000}]
 

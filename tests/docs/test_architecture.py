@@ -48,7 +48,6 @@ OTHER_CALLS = {
     "proxy/flightsql/metadata/sqlinfo.py",
     "proxy/flightsql/uploads.py",
     "proxy/query/explain.py",
-    "proxy/query/parts.py",
     "proxy/query/whose_files.py",
 }
 _PATH = re.compile(r"<!-- path -->\n```text\n(.*?)```", re.DOTALL)

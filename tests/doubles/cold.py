@@ -28,8 +28,7 @@ from planner.errors import BadConfig, CutExpired, SnapshotExpired, UnknownTable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, ColdTotals
-from planner.reading.filters import EVERYTHING, ScanFilter
-from planner.reading.shares import EVERY_FILE, FileSpan
+from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter
 from planner.repairs import AddedRows
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated
 from planner.seam.binding import MIRROR, Binding
@@ -194,8 +193,8 @@ class MemoryColdStore:
         """See ``planner.ports.ColdStore.count_rows``."""
         return self.scan(cold).table.num_rows
 
-    def file_places(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> None:
-        """See ``planner.ports.ColdStore.file_places``. Nothing here has files."""
+    def file_positions(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> None:
+        """See ``planner.ports.ColdStore.file_positions``. Nothing here has files."""
 
     def count_files(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> int | None:
         """See ``planner.ports.ColdStore.count_files``."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.names import TableName
+from planner.names import Side, TableName
 from tests.fixtures.commands import CliServer, CliSite, wait_until
 from tests.fixtures.kafka import Kafka
 
@@ -155,4 +155,4 @@ def check_names(kafka: Kafka, cli_site: CliSite, *, is_tiered: bool) -> None:
 
 
 def side(table: str, name: str) -> str:
-    return str(TableName.parse(table).side(name))
+    return str(TableName.parse(table).side(Side(name)))

@@ -456,8 +456,8 @@ SWITCHES = (
         "T14",
         "take skipped records of before for the rows they would be today",
         "planner/seam/binding.py",
-        "shape == _shape(self, first=True) and self.format",
-        "shape == _shape(self, first=True) or self.format",
+        "shape == shape_under(self, 1) and self.format",
+        "shape == shape_under(self, 1) or self.format",
         ("tests/unit/test_binding.py::test_a_number_that_is_a_time_is_no_written_time",),
     ),
     Switch(

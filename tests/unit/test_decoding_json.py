@@ -130,6 +130,91 @@ def test_policy_fail_names_the_first_bad_record_but_not_what_it_holds(exact_only
     }
 
 
+def undecodable(table: TableSchema, record: str, exact_only: bool, **facts: Any) -> str:
+    """What policy ``fail`` says of a record, from its field on."""
+    with pytest.raises(UndecodableRecord) as caught:
+        json_decoder("t", table, binding("fail", **facts), exact_only).decode(raw(record))
+    return str(caught.value).removeprefix(
+        "t: the record at partition 3, offset 100 does not decode: "
+    )
+
+
+SKIP = (
+    "; where it is a single one, run `thermocline skip t --partition 3 --offset 100`, or choose error policy null or skip "
+    "for the table."
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "reason"),
+    [
+        (pa.int64(), "10.5", "a number with fraction or exponent is no long"),
+        (pa.int64(), "9223372036854775808", "the number is beyond long"),
+        (pa.int32(), "2147483648", "the number is beyond int"),
+        (pa.decimal128(5, 2), "12345", "the number is beyond decimal(5, 2)"),
+        (pa.decimal128(5, 2), "1.005", "the number has digits beyond decimal(5, 2)"),
+    ],
+)
+def test_a_number_that_another_type_holds_is_sent_to_a_new_column(
+    kind: pa.DataType, number: str, reason: str, exact_only: bool
+) -> None:
+    assert undecodable(schema(column(kind)), f'{{"a": {number}}}', exact_only) == (
+        f"field a: {reason}; give the key to a new column that holds such numbers (docs/ways-out.md, UndecodableRecord)"
+        f"{SKIP}"
+    )
+    # The new column has the key, the one that had it another name.
+    grown = schema(column(kind, "was", keys=("was", "a")), Column(11, "a", pa.float64()))
+    rows = json_decoder("t", grown, binding("fail"), exact_only).decode(
+        raw(f'{{"a": {number}}}')
+    )
+    assert rows.rows.select(["was", "a"]).to_pylist() == [{"was": None, "a": float(number)}]
+
+
+def test_a_time_below_a_microsecond_is_sent_to_its_own_floor(exact_only: bool) -> None:
+    inner = pa.struct([pa.field("t", pa.timestamp("us"), metadata={"PARQUET:field_id": "12"})])
+    table = schema(column(pa.timestamp("us", "UTC")), Column(11, "in", inner))
+    for record, units, start, field_id in (
+        (
+            '{"a": "2024-01-05T10:00:00.1234567Z"}',
+            (),
+            "field a: a timestamptz holds microsec",
+            10,
+        ),
+        (
+            '{"in": {"t": "2024-01-05T10:00:00.1234567"}}',
+            (),
+            "field in.t: a timestamp holds",
+            12,
+        ),
+        (
+            '{"a": 1700000000123456789}',
+            ((10, "ns"),),
+            "field a: the number of time units is",
+            10,
+        ),
+    ):
+        said = undecodable(table, record, exact_only, format=JsonFormat(epoch_units=units))  # type: ignore[arg-type]
+        assert said.startswith(start)
+        assert said.endswith(
+            f"; have such digits cut off by the table property thermocline.fraction.{field_id} = floor{SKIP}"
+        )
+        floored = binding("fail", format=JsonFormat("strict", units, (field_id,)))  # type: ignore[arg-type]
+        decoded = json_decoder("t", table, floored, exact_only).decode(raw(record))
+        assert decoded.rows.num_rows == 1
+
+
+def test_a_date_has_no_floor_to_be_sent_to(exact_only: bool) -> None:
+    said = undecodable(
+        schema(column(pa.date32())),
+        '{"a": 0.5}',
+        exact_only,
+        format=JsonFormat(epoch_units=((10, "ns"),)),
+    )
+    assert said.startswith(
+        "field a: the number of time units is not a whole number of microseconds; correct its producer, then run "
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "message", "reason"),
     [
@@ -151,6 +236,11 @@ def test_policy_fail_names_the_first_bad_record_but_not_what_it_holds(exact_only
             "the value is not JSON (character 0)",
         ),
         (
+            b"",
+            "the value is empty (zero bytes, which is no tombstone); correct its producer, then run `",
+            "the value is not JSON (character 0)",
+        ),
+        (
             b'{"a": 1}\n{"a": 2}\n',
             "the value is several JSON values, as in NDJSON, and a record is one; correct its producer, then run `",
             "the value is not JSON (character 9)",
@@ -166,7 +256,7 @@ def test_policy_fail_names_the_first_bad_record_but_not_what_it_holds(exact_only
             "the value is not JSON",
         ),
     ],
-    ids=["Avro", "JSON", "too short", "NDJSON", "BOM", "NaN"],
+    ids=["Avro", "JSON", "too short", "empty", "NDJSON", "BOM", "NaN"],
 )
 def test_a_well_known_form_is_named_and_rows_keep_their_reason(
     value: bytes, message: str, reason: str, exact_only: bool

@@ -158,9 +158,9 @@ def test_the_order_of_names_counts() -> None:
 def test_another_decoder_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = decoding_key(schema(), BINDING)
     monkeypatch.setattr(binding_module, "DECODER_VERSION", 2)
-    binding_module._shape.cache_clear()
+    binding_module.shape_under.cache_clear()
     assert decoding_key(schema(), BINDING) != before
-    binding_module._shape.cache_clear()
+    binding_module.shape_under.cache_clear()
 
 
 def test_an_era_is_known_by_its_decoding_and_where_it_began() -> None:

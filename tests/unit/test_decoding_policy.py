@@ -10,7 +10,7 @@ import pytest
 
 from connectors.decoding import policy
 from connectors.decoding.fields import Field, payload_fields
-from connectors.decoding.policy import Reading, Unfit
+from connectors.decoding.policy import Portion, Unfit
 from connectors.decoding.registry import READERS, decoder_for
 from planner.errors import UndecodableRecord
 from planner.offsets import OffsetRange
@@ -39,7 +39,7 @@ class Keys:
     def __init__(self, table: str, schema: TableSchema, binding: Binding) -> None:
         self.fields: tuple[Field, ...] = payload_fields(table, schema, binding)
 
-    def read(self, batch: pa.RecordBatch) -> Reading:
+    def read(self, batch: pa.RecordBatch) -> Portion:
         keys, values = (batch.column(name).to_pylist() for name in sorted(self.reads))
         needs = frozenset(int(value) for value in values if value and value.isdigit())
 
@@ -51,7 +51,7 @@ class Keys:
         certain = [at for at, value in enumerate(values) if value == b"sure"]
         doubtful = [at for at, value in enumerate(values) if value not in (None, b"sure")]
         columns = [pa.array(["sure" for _ in certain], pa.string())]
-        return Reading(certain, columns, doubtful, exactly, needs)
+        return Portion(certain, columns, doubtful, exactly, needs)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from planner.reading.needs import may_equal_zero
+from planner.reading.needs import StatementNeeds
 from tests.harness.sql import parse
 
 MAY = [
@@ -47,12 +47,12 @@ MAY_NOT = [
 
 @pytest.mark.parametrize("sql", MAY)
 def test_it_may_equal_a_zero(sql: str) -> None:
-    assert may_equal_zero(parse(sql))
+    assert StatementNeeds.of(parse(sql), {}).equals_zero
 
 
 @pytest.mark.parametrize("sql", MAY_NOT)
 def test_it_equals_no_zero(sql: str) -> None:
-    assert not may_equal_zero(parse(sql))
+    assert not StatementNeeds.of(parse(sql), {}).equals_zero
 
 
 def test_duckdb_has_constants_as_they_are_read_here() -> None:

@@ -8,7 +8,10 @@ import pytest
 
 from planner.errors import UnsupportedStatement
 from planner.explain import EXPLAIN_SCHEMA, TableReport, explained, explanation
+from planner.names import Side
 from planner.ports import ColdTotals
+from planner.reading.needs import StatementNeeds
+from planner.reading.plan import plan_read
 from planner.seam.cut import TableCut, cold_cut, plan_cut
 from planner.seam.incremental import After, narrow, parse_after
 from planner.seam.time_travel import cut_until
@@ -42,11 +45,20 @@ def test_options_are_refused() -> None:
             explained(sql)
 
 
+NEEDS = StatementNeeds()
+
+
 def rows(
-    cut: TableCut, virtual: Any = None, report: TableReport | None = None
+    cut: TableCut,
+    side: Side = Side.BOTH,
+    report: TableReport | None = None,
+    needs: StatementNeeds = NEEDS,
 ) -> list[dict[str, Any]]:
-    result = ResolvedTable(FLOWS, virtual)
-    batch = explanation([result], {result: cut}, {} if report is None else {result: report})
+    table = ResolvedTable(FLOWS, side)
+    read = plan_read(needs, table, cut, is_open=True)
+    batch = explanation(
+        {table: read}, {table.key: cut}, {} if report is None else {table: report}
+    )
     assert batch.schema == EXPLAIN_SCHEMA
     return batch.to_pylist()
 
@@ -72,8 +84,8 @@ def test_both_sides_of_a_bound_table_are_told() -> None:
     assert tail["ranges"] == [{"partition": 0, "log_start": 3, "start": 10, "stop": 15}]
 
 
-def why(cut: TableCut, virtual: Any = None, report: TableReport | None = None) -> list[str]:
-    return [row["why"] for row in rows(cut, virtual, report)]
+def why(cut: TableCut, side: Side = Side.BOTH, **facts: Any) -> list[str]:
+    return [row["why"] for row in rows(cut, side, **facts)]
 
 
 def test_a_side_that_is_not_read_says_so() -> None:
@@ -85,18 +97,18 @@ def test_a_side_that_is_not_read_says_so() -> None:
     assert why(tiered, report=TableReport(files_to_read=0))[0] == (
         "skipped: no file can hold a row the statement asks for"
     )
-    assert why(tiered, report=TableReport(is_cold_counted=True))[0] == (
+    assert why(tiered, needs=StatementNeeds(count_only=True))[0] == (
         "counted from the list of manifests: no file is read"
     )
-    assert why(tiered, "cold") == ["offsets below the watermark are in Iceberg"]
-    assert len(why(tiered, "tail")) == 1
-    assert why(tiered, "seam") == ["facts of the cut; no record is read"]
+    assert why(tiered, Side.COLD) == ["offsets below the watermark are in Iceberg"]
+    assert len(why(tiered, Side.TAIL)) == 1
+    assert why(tiered, Side.SEAM) == ["facts of the cut; no record is read"]
 
 
 def test_tables_without_a_log_or_a_snapshot() -> None:
     plain = pin(binding=None)
     assert why(plan_cut(plain, None)) == ["the pinned snapshot, whole"]
-    assert why(cold_cut(pin(3)), "cold") == ["offsets below the watermark are in Iceberg"]
+    assert why(cold_cut(pin(3)), Side.COLD) == ["offsets below the watermark are in Iceberg"]
     cold = cold_cut(plain)
     object.__setattr__(cold.cold, "snapshot_id", None)
     assert why(cold) == ["the table never had a snapshot: no rows"]
@@ -119,9 +131,10 @@ def test_a_follower_is_told_what_is_left_out() -> None:
 def test_the_past_is_told_with_what_chose_it() -> None:
     value = cut_until(pin(10, 10), vector(4, 15), bounds((0, 20), (0, 20)))
     at = AtClause("VERSION", '{"value":{"value":3}}')
-    result = ResolvedTable(FLOWS, None, at)
+    result = ResolvedTable(FLOWS, at=at)
     observed = {result: TableReport(contract="AT (VERSION => 3)", log_age_s=2.5)}
-    cold, tail = explanation([result], {result: value}, observed).to_pylist()
+    read = plan_read(NEEDS, result, value, is_open=True)
+    cold, tail = explanation({result: read}, {result.key: value}, observed).to_pylist()
     assert cold["table"] == tail["table"] == "lake.net.flows AT (VERSION => 3)"
     assert cold["contract"] == tail["contract"] == "AT (VERSION => 3)"
     assert (cold["log_age_s"], tail["log_age_s"]) == (None, 2.5)

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadParameter, Inconsistent
+from planner.names import Side
 from planner.offsets import OffsetVector
 from planner.seam.cut import cold_cut, plan_cut
 from planner.seam.freshness import (
@@ -59,7 +60,7 @@ def test_a_contract_says_what_a_plain_name_means() -> None:
     sides = [
         parse_freshness(text).side for text in ("live", "max_staleness 1s", "cold", "tail")
     ]
-    assert sides == [None, None, "cold", "tail"]
+    assert sides == [Side.BOTH, Side.BOTH, Side.COLD, Side.TAIL]
 
 
 def test_records_to_wait_for_are_read_as_ends() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from planner.reading.needs import MOST_ANY_ROWS, any_rows, is_bare_count, with_counted
+from planner.reading.needs import MOST_ANY_ROWS, StatementNeeds, with_counted
+from planner.statement.references import ResolvedTable
+from tests.harness.builders import FLOWS
 
 ANY_ROWS = {
     "SELECT * FROM t LIMIT 100": 100,
@@ -72,6 +74,10 @@ NOT_BARE = [
 ]
 
 
+def needs(document: dict[str, Any]) -> StatementNeeds:
+    return StatementNeeds.of(document, {ResolvedTable(FLOWS): ((),)})
+
+
 def tree(sql: str) -> dict[str, Any]:
     (row,) = duckdb.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     document: dict[str, Any] = json.loads(row[0])
@@ -81,17 +87,17 @@ def tree(sql: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("sql", ANY_ROWS)
 def test_a_look_at_a_table_takes_any_rows(sql: str) -> None:
-    assert any_rows(tree(sql)) == ANY_ROWS[sql]
+    assert needs(tree(sql)).any_rows == ANY_ROWS[sql]
 
 
 @pytest.mark.parametrize("sql", [*NOT_ANY_ROWS, *NOT_BARE])
 def test_what_depends_on_more_reads_all(sql: str) -> None:
-    assert any_rows(tree(sql)) is None
+    assert needs(tree(sql)).any_rows is None
 
 
 @pytest.mark.parametrize("sql", [*NOT_BARE, *ANY_ROWS, *NOT_ANY_ROWS])
 def test_what_does_more_than_count_is_no_bare_count(sql: str) -> None:
-    assert not is_bare_count(tree(sql))
+    assert not needs(tree(sql)).count_only
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2**31 - 1, 2**31, 2**40])
@@ -101,7 +107,7 @@ def test_a_bare_count_keeps_type_and_name_with_what_was_counted_elsewhere(
 ) -> None:
     document = tree(sql)
     before = json.dumps(document)
-    assert is_bare_count(document)
+    assert needs(document).count_only
     counted = with_counted(document, rows)
     assert json.dumps(document) == before
     with duckdb.connect() as connection:

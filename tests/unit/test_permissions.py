@@ -10,7 +10,7 @@ import pytest
 
 from planner.errors import BadConfig, NotAllowed, PermissionsMismatch, UnsupportedStatement
 from planner.explain import TableReport, explanation
-from planner.names import KAFKA_KEY, KAFKA_VALUE, TableName
+from planner.names import KAFKA_KEY, KAFKA_VALUE, Side, TableName
 from planner.permissions import (
     Grant,
     GrantList,
@@ -21,6 +21,8 @@ from planner.permissions import (
     view,
 )
 from planner.ports import ColdTotals
+from planner.reading.needs import StatementNeeds
+from planner.reading.plan import plan_read
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.seam.cut import plan_cut
 from planner.statement.references import ResolvedTable
@@ -280,7 +282,7 @@ def test_a_grant_that_does_not_fit_the_table_closes_it_without_telling_names(
 
 
 def test_the_seam_is_told_to_those_who_see_every_row() -> None:
-    seam = ResolvedTable(FLOWS, "seam")
+    seam = ResolvedTable(FLOWS, Side.SEAM)
     assert view(grant(without=("Secret",)), ADA, seam, SCHEMA) is None
     with pytest.raises(
         NotAllowed, match=r"^lake\.net\.flows\$seam counts rows that you may not"
@@ -290,8 +292,8 @@ def test_the_seam_is_told_to_those_who_see_every_row() -> None:
 
 def test_the_sides_of_a_table_are_restricted_as_the_table() -> None:
     value = grant(rows="host = 'a'", without=("Secret",))
-    for virtual in ("cold", "tail"):
-        table = view(value, ADA, ResolvedTable(FLOWS, virtual), SCHEMA)
+    for side in (Side.COLD, Side.TAIL):
+        table = view(value, ADA, ResolvedTable(FLOWS, side), SCHEMA)
         assert table is not None
         assert "Secret" not in table.schema.names
         assert table.rows is not None
@@ -321,7 +323,8 @@ def test_offsets_that_are_closed_under_a_filter_are_told_by_nothing_else() -> No
 def test_explain_tells_no_counts_to_those_who_see_some_rows() -> None:
     cut = plan_cut(pin(10, 20), bounds((3, 15), (5, 20)))
     facts = TableReport(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 0, is_counted=False)
-    cold, tail = explanation([TABLE], {TABLE: cut}, {TABLE: facts}).to_pylist()
+    read = plan_read(StatementNeeds(), TABLE, cut, is_open=False)
+    cold, tail = explanation({TABLE: read}, {TABLE.key: cut}, {TABLE: facts}).to_pylist()
     reply = {name for row in (cold, tail) for name, value in row.items() if value is not None}
     assert reply == {"table", "side", "why", "snapshot_id", "schema_id", "metadata_age_s"}
     assert (

@@ -11,26 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.offsets import OffsetRange
-from planner.reading.needs import is_plain_scan, tells_time
-from planner.reading.shares import (
-    EVERY_FILE,
-    NO_FILE,
-    PLACES,
-    FileSpan,
-    place_of,
-    split_name,
-    split_scan,
-)
+from planner.reading.filters import EVERY_FILE, NO_FILE, POSITIONS, FileSpan, position_of
+from planner.reading.needs import StatementNeeds
+from planner.reading.shares import split_name, split_scan
+from planner.statement.references import ResolvedTable
+from tests.harness.builders import FLOWS
 
-places = st.integers(0, PLACES - 1)
-files = st.lists(st.tuples(places, st.integers(0, 1 << 30)), max_size=40)
+positions = st.integers(0, POSITIONS - 1)
+files = st.lists(st.tuples(positions, st.integers(0, 1 << 30)), max_size=40)
 tails = st.lists(st.integers(1, 1 << 20), max_size=12).map(
     lambda sizes: [OffsetRange(number, 5, 5 + size) for number, size in enumerate(sizes)]
 )
 
 
 @settings(max_examples=100)
-@given(st.none() | files, tails, st.integers(1, 64), st.lists(places, max_size=5))
+@given(st.none() | files, tails, st.integers(1, 64), st.lists(positions, max_size=5))
 def test_every_file_and_range_is_in_one_part(
     listed: list[tuple[int, int]] | None,
     ranges: list[OffsetRange],
@@ -43,15 +38,15 @@ def test_every_file_and_range_is_in_one_part(
     spans = sorted((span.start, span.stop) for span, _ in shares if not span.is_empty)
     # One after another, from the first place to the last: also files that were not listed are in one.
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
-    assert spans[-1][1] == PLACES
+    assert spans[-1][1] == POSITIONS
     for place in (*others, *(place for place, _ in listed or ())):
         assert sum(start <= place < stop for start, stop in spans) == 1
     if listed is None:
-        assert spans == [(0, PLACES)]
+        assert spans == [(0, POSITIONS)]
 
 
 def test_parts_are_of_about_the_same_size() -> None:
-    listed = [(place_of(f"file-{number}"), 1_000_000) for number in range(64)]
+    listed = [(position_of(f"file-{number}"), 1_000_000) for number in range(64)]
     shares = split_scan(listed, [], 8)
     assert [
         sum(span.start <= place < span.stop for place, _ in listed) for span, _ in shares
@@ -69,13 +64,13 @@ def test_parts_are_of_about_the_same_size() -> None:
 
 
 def test_a_span_has_files_by_their_paths() -> None:
-    middle = place_of("b")
+    middle = position_of("b")
     assert FileSpan(middle, middle + 1).has("b")
     assert not FileSpan(0, middle).has("b")
     assert EVERY_FILE.has("b")
     assert not NO_FILE.has("b")
-    for start, stop in ((2, 1), (-1, 1), (0, PLACES + 1)):
-        with pytest.raises(ValueError, match="not a span of places"):
+    for start, stop in ((2, 1), (-1, 1), (0, POSITIONS + 1)):
+        with pytest.raises(ValueError, match="not a span of positions"):
             FileSpan(start, stop)
 
 
@@ -98,6 +93,10 @@ def parsed(sql: str) -> dict[str, object]:
         [[text]] = duck.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     document: dict[str, object] = json.loads(text)
     return document
+
+
+def needs(sql: str) -> StatementNeeds:
+    return StatementNeeds.of(parsed(sql), {ResolvedTable(FLOWS): ((),)})
 
 
 PLAIN = (
@@ -145,12 +144,12 @@ NOT_PLAIN: Sequence[str] = (
 
 @pytest.mark.parametrize("sql", PLAIN)
 def test_what_looks_at_rows_alone_is_a_plain_scan(sql: str) -> None:
-    assert is_plain_scan(parsed(sql))
+    assert needs(sql).plain_scan
 
 
 @pytest.mark.parametrize("sql", NOT_PLAIN)
 def test_what_depends_on_more_is_none(sql: str) -> None:
-    assert not is_plain_scan(parsed(sql))
+    assert not needs(sql).plain_scan
 
 
 def test_what_depends_on_the_time_is_told() -> None:
@@ -160,6 +159,6 @@ def test_what_depends_on_the_time_is_told() -> None:
         "age(b) > INTERVAL 1 DAY",
         "today() > b",
     ):
-        assert tells_time(parsed(f"SELECT a FROM t WHERE {where}"))
+        assert needs(f"SELECT a FROM t WHERE {where}").tells_time
     for sql in PLAIN[:5]:
-        assert not tells_time(parsed(sql))
+        assert not needs(sql).tells_time

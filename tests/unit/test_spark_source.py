@@ -27,7 +27,7 @@ from connectors.spark.shipping import VERSION, sent
 from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
 from planner.errors import BadConfig, BadParameter, LogUnavailable, StalePlan, UnknownTable
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
 from planner.seam.cut import TableCut, plan_cut
@@ -74,7 +74,7 @@ def test_columns_are_chosen_in_their_order() -> None:
 def test_filters_are_not_pushed() -> None:
     """In PySpark 4.1 the filters of one action stay for all others of a DataFrame."""
     lake = LakeSettings({}, {})
-    reader = LakeReader(plan_cut(pin(3), bounds((0, 5))), schema(*COLUMNS), ("cold",), lake)
+    reader = LakeReader(plan_cut(pin(3), bounds((0, 5))), schema(*COLUMNS), Side.COLD, lake)
     assert "pushFilters" not in vars(type(reader))
 
 
@@ -84,7 +84,7 @@ def test_executors_are_sent_no_credentials_of_a_catalog() -> None:
     )
     columns = schema(*COLUMNS)
     readers = (
-        LakeReader(plan_cut(pin(3), bounds((0, 5))), columns, ("cold",), settings),
+        LakeReader(plan_cut(pin(3), bounds((0, 5))), columns, Side.COLD, settings),
         LakeStream(FLOWS, columns, StreamOptions(), settings),
     )
     for reader in readers:

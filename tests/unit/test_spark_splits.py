@@ -4,10 +4,11 @@ import pytest
 
 from connectors.spark.errors import pack, unpack
 from connectors.spark.publish.parquet_files import ParquetFile
-from connectors.spark.publish.splits import TaskReport, TaskReportsParam, share_out
+from connectors.spark.publish.splits import TaskReport, TaskReportsParam
 from connectors.spark.publish.stage import new_run, started_s
 from planner.errors import LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
+from planner.reading.shares import share_out
 from planner.seam.watermark import Outcomes
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from planner.errors import BadConfig, BadStatement, UnknownTable, UnsupportedStatement
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.statement.ast import is_constant
 from planner.statement.gate import check
 from planner.statement.references import (
@@ -103,9 +103,9 @@ def test_a_table_is_found_as_it_was() -> None:
     (reference,) = references(parse('SELECT * FROM "flows$cold" AT (VERSION => 3)'))
     (plain,) = references(parse("SELECT * FROM flows AT (VERSION => 3)"))
     resolved = resolve(reference, "lake", "net", TABLES)
-    assert (resolved.table, resolved.virtual, resolved.at) == (
+    assert (resolved.table, resolved.side, resolved.at) == (
         table("flows"),
-        "cold",
+        Side.COLD,
         reference.at,
     )
     assert (
@@ -183,10 +183,11 @@ def test_names_resolve_without_case_an_exact_match_first(
     assert resolved(name) == ResolvedTable(expected)
 
 
-@pytest.mark.parametrize("suffix", ["cold", "tail", "seam"])
-def test_a_suffix_names_a_side_of_the_table(suffix: str) -> None:
-    assert resolved(f'"flows${suffix}"') == ResolvedTable(table("flows"), suffix)  # type: ignore[arg-type]
-    assert resolved(f'net."FLOWS${suffix.upper()}"') == ResolvedTable(table("flows"), suffix)  # type: ignore[arg-type]
+@pytest.mark.parametrize("side", [Side.COLD, Side.TAIL, Side.SEAM])
+def test_a_suffix_names_a_side_of_the_table(side: Side) -> None:
+    assert resolved(f'"flows${side.value}"') == ResolvedTable(table("flows"), side)
+    upper = f'net."FLOWS${side.value.upper()}"'
+    assert resolved(upper) == ResolvedTable(table("flows"), side)
 
 
 @pytest.mark.parametrize("name", ["kept$cold", "KEPT$COLD", "kept$cold$seam"])
@@ -197,10 +198,10 @@ def test_a_table_that_is_named_as_a_side_of_another_is_named_and_not_read(name: 
         'lake.net."kept$cold" is a table of its catalog, and its name means a side of table lake.net.kept here; rename or '
         "drop it there."
     )
-    assert resolved('"kept$tail"') == ResolvedTable(table("kept"), "tail")
-    assert resolved('a.b."deep$tail"') == ResolvedTable(table("deep", "a.b"), "tail")
+    assert resolved('"kept$tail"') == ResolvedTable(table("kept"), Side.TAIL)
+    assert resolved('a.b."deep$tail"') == ResolvedTable(table("deep", "a.b"), Side.TAIL)
     assert resolved('lake.a.b.c."deeper$seam"') == ResolvedTable(
-        table("deeper", "a.b.c"), "seam"
+        table("deeper", "a.b.c"), Side.SEAM
     )
 
 
@@ -215,7 +216,7 @@ def test_a_table_of_one_place_is_not_read_for_a_side_of_one_in_another() -> None
 
 def test_such_a_name_with_no_table_before_it_is_a_name_like_others() -> None:
     assert resolved('"alone$cold"') == ResolvedTable(table("alone$cold"))
-    assert resolved('"alone$cold$tail"') == ResolvedTable(table("alone$cold"), "tail")
+    assert resolved('"alone$cold$tail"') == ResolvedTable(table("alone$cold"), Side.TAIL)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from planner.errors import BadConfig
-from planner.names import TableName, shell_word, side_name
+from planner.names import Side, TableName, shell_word, side_name
 
 
 def test_a_table_name_has_a_catalog_and_one_level_or_more() -> None:
@@ -32,7 +32,7 @@ def test_parts_are_bare_or_quoted(text: str, name: TableName) -> None:
     [
         (TableName("lake", ("shop", "public"), "orders"), "lake.shop.public.orders"),
         (TableName("lake", ("net",), "orders-v2"), "lake.net.orders-v2"),
-        (TableName("lake", ("net",), "flows").side("cold"), "lake.net.flows$cold"),
+        (TableName("lake", ("net",), "flows").side(Side.COLD), "lake.net.flows$cold"),
         (TableName("lake", ("a b",), 'x"y.z'), 'lake."a b"."x""y.z"'),
     ],
 )
@@ -58,9 +58,9 @@ def test_what_lacks_a_part_is_no_table_name(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "side"),
     [
-        ("flows$cold", ("flows", "cold")),
-        ("Flows$SEAM", ("Flows", "seam")),
-        ("flows$cold$tail", ("flows$cold", "tail")),
+        ("flows$cold", ("flows", Side.COLD)),
+        ("Flows$SEAM", ("Flows", Side.SEAM)),
+        ("flows$cold$tail", ("flows$cold", Side.TAIL)),
         ("flows", None),
         ("flows$", None),
         ("$cold", None),
@@ -69,7 +69,7 @@ def test_what_lacks_a_part_is_no_table_name(text: str) -> None:
     ],
 )
 def test_a_side_is_told_by_its_suffix_in_any_case(
-    name: str, side: tuple[str, str] | None
+    name: str, side: tuple[str, Side] | None
 ) -> None:
     assert side_name(name) == side
 

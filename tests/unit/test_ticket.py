@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import BadTicket, TicketExpired
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.reading.shares import EVERY_FILE, NO_FILE, PLACES, FileSpan, ScanPart
+from planner.reading.filters import EVERY_FILE, NO_FILE, POSITIONS, FileSpan
+from planner.reading.plan import ReadShare
 from planner.seam.cut import Increment, cold_cut, plan_cut
 from planner.seam.time_travel import cut_until
 from planner.statement.references import AtClause
@@ -56,10 +57,10 @@ tickets = st.builds(
     parameters=st.none() | st.binary(),
     answer=st.none() | st.binary(),
     cut=st.text(),
-    part=st.none()
+    share=st.none()
     | st.builds(
-        ScanPart,
-        files=st.tuples(st.integers(0, PLACES), st.integers(0, PLACES)).map(
+        ReadShare,
+        files=st.tuples(st.integers(0, POSITIONS), st.integers(0, POSITIONS)).map(
             lambda ends: FileSpan(min(ends), max(ends))
         ),
         ranges=st.lists(ranges, max_size=3).map(tuple),
@@ -84,7 +85,9 @@ def ticket(**changes: object) -> Ticket:
 
 def test_a_server_that_knows_no_parts_takes_no_ticket_of_one() -> None:
     """It would answer with the whole, as often as there are parts."""
-    whole, part = (seal(ticket(part=each), SECRET) for each in (None, ScanPart(EVERY_FILE, ())))
+    whole, part = (
+        seal(ticket(share=each), SECRET) for each in (None, ReadShare(EVERY_FILE, ()))
+    )
     assert (whole[2], part[2]) == (3, 4)
     for head, body in ((whole, part), (part, whole)):
         with pytest.raises(BadTicket):
@@ -214,10 +217,10 @@ def test_a_cut_of_the_past_comes_back_with_its_end_and_its_place() -> None:
     value = TicketTable.of(past, at)
     assert value.cut(bound) == past
     assert value.key == (bound.table, at)
-    sealed = seal(replace(ticket(), tables=(value,), side="tail"), SECRET)
+    sealed = seal(replace(ticket(), tables=(value,), side=Side.TAIL), SECRET)
     again = unseal(sealed, [SECRET], user="ada", now_us=0)
     assert again.tables == (value,)
-    assert again.side == "tail"
+    assert again.side is Side.TAIL
 
 
 @given(
@@ -226,10 +229,12 @@ def test_a_cut_of_the_past_comes_back_with_its_end_and_its_place() -> None:
 def test_no_ticket_of_a_part_shows_that_it_has_nothing_to_read(
     ticket: Ticket, shares: list[tuple[OffsetRange, ...]], empty: int
 ) -> None:
-    parts = [ScanPart(EVERY_FILE, share) for share in shares] + [ScanPart(NO_FILE, ())] * empty
-    every = padded([replace(ticket, part=part) for part in parts])
+    parts = [ReadShare(EVERY_FILE, share) for share in shares] + [
+        ReadShare(NO_FILE, ())
+    ] * empty
+    every = padded([replace(ticket, share=share) for share in parts])
     sealed = [seal(each, SECRET) for each in every]
     assert len({len(data) for data in sealed}) == 1
     assert len(set(sealed)) == len(parts)
-    for data, part in zip(sealed, parts, strict=True):
-        assert unseal(data, [SECRET], user=ticket.user, now_us=0).part == part
+    for data, share in zip(sealed, parts, strict=True):
+        assert unseal(data, [SECRET], user=ticket.user, now_us=0).share == share

@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Let the rows of another writer's snapshot stay, for a table that answers ForeignCommit.
 
-    They are in every answer from now on, below the watermark, whatever topic and records they come from. The
+    They are in every answer from now on, below the watermark, from any topic and record. The
     acceptance is recorded in the watermark and shown by `status`, `verify` and "table$seam". Refused where a row
     has an offset at or above the watermark: the tail has that record too. Needs no Kafka.
     """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from contextlib import closing
+from pathlib import Path
 
 import click
 
@@ -41,7 +43,7 @@ Examples:
 def command(
     config: str | None, table: str, named: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
-    """Say what a table covers, for one that answers WatermarkMissing because somebody expired its history.
+    """Say what a table covers, for one that answers WatermarkMissing because its history was expired.
 
     Shows which rows it has, and the watermark that is written when you say yes: that of the tag and the mirror
     property, or lower offsets that you name. Offsets below it come from the table alone, those from it on from
@@ -90,7 +92,10 @@ def _named(text: str) -> tuple[int, int]:
 
 def _rows(settings: Settings, name: TableName) -> RowsOfHead:
     """Read partition and offset of all rows, with the engine that serves them."""
-    with cold_engine(settings) as (store, auditor, engine):
+    with (
+        tempfile.TemporaryDirectory(prefix="thermocline-cold-") as spill,
+        cold_engine(settings, Path(spill)) as (store, auditor, engine),
+    ):
         audit = auditor.audit(name)
         partitions, without = EngineColdRows(engine, store, audit).partitions()
         return RowsOfHead(audit.facts.head, partitions, without)

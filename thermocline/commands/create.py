@@ -8,9 +8,9 @@ from typing import get_args
 import click
 import pyarrow as pa
 
-from connectors.decoding.json.renames import read_renames, unfit_renames, with_fields
-from connectors.decoding.json.wishes import Refusal, Wishes, unfit_floors, with_epochs
-from connectors.iceberg.create import RESERVED_NAMES, create_table
+from connectors.decoding.json.renames import read_renames
+from connectors.decoding.json.wishes import Wishes, declared_columns
+from connectors.iceberg.create import RESERVED_NAMES, NewTable, create_table
 from connectors.kafka.clusters import KafkaClusters
 from planner.errors import BadConfig
 from planner.names import (
@@ -19,6 +19,7 @@ from planner.names import (
     METADATA_COLUMNS,
     TableName,
     cluster_of,
+    first_of,
     topic_name,
 )
 from planner.offsets import OffsetVector
@@ -158,32 +159,28 @@ def command(
             payload = inferred.columns
             lines = report(newest, inferred, settings.clusters, binding.address)
         else:
-            declared = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
-            payload, refusals = with_epochs(declared, wishes.epochs)
-            refusals += tuple(unfit_floors(payload, wishes.floors))
-            payload = with_fields(payload, wishes.renames)
-            unfit = unfit_renames(wishes.renames, payload, ())
-            refusals += tuple(Refusal(reason, ()) for reason in unfit)
+            payload, refusals = declared_columns(wishes)
             if refusals:
                 raise refused(refusals, f"topic {binding.address}")
     extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
     first = create_table(
         settings.catalogs,
-        name,
-        [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *payload],
-        binding,
+        NewTable(
+            name,
+            [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *payload],
+            binding,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            comment=comment,
+            floors=wishes.floors,
+        ),
         first_watermark(bounds, binding),
-        partition_by=partition_by,
-        sort_by=sort_by,
-        comment=comment,
-        floors=wishes.floors,
         replaces=replaces,
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
     click.echo(f"created {name} over topic {binding.address}; it starts at offsets {starts}")
-    for column in payload:
-        source = f"  from field {spelled(column.keys[-1])}" if column.keys else ""
-        click.echo(f"  {column.name}  {column.type}{source}")
+    for line in first_of([_described(column) for column in payload]):
+        click.echo(f"  {line}")
     for line in lines:
         click.echo(line)
 
@@ -199,6 +196,11 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
         shape=binding.shape,
         run=str(uuid.uuid4()),
     )
+
+
+def _described(column: Column) -> str:
+    source = f"  from field {spelled(column.keys[-1])}" if column.keys else ""
+    return f"{column.name}  {column.type}{source}"
 
 
 def _column(text: str) -> tuple[FieldPath, pa.DataType]:

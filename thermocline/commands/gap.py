@@ -32,6 +32,7 @@ def command() -> None:
 
 @command.command(
     "accept",
+    short_help="Give up the offsets between watermark and log start.",
     epilog=EXAMPLES,
 )
 @click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")

@@ -13,6 +13,7 @@ from connectors.repairs import moving_shape
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.seam.cut import Pin
+from planner.shape_changes import shape_changes
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 
@@ -28,7 +29,7 @@ def command() -> None:
     """What to do about rows that were tiered under another way to decode."""
 
 
-@command.command("accept", epilog=EXAMPLES)
+@command.command("accept", short_help="Go on with another way to decode.", epilog=EXAMPLES)
 @click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")
 @click.option("--yes", is_flag=True, help="Do not show what changes and ask.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; needs --yes.")
@@ -65,11 +66,18 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
 
 
 def _show(pin: Pin) -> None:
-    if pin.binding is None:
+    if pin.binding is None or pin.watermark is None:
         return
+    changes = shape_changes(pin.binding, pin.schema, pin.watermark.shape)
+    if not changes:
+        now = sorted(pin.binding.properties().items())
+        changes = (
+            "what it was cannot be told from the shape; now:",
+            *(f"  {key} = {text}" for key, text in now),
+        )
     click.echo(
-        f"{pin.table}: records from the watermark on are decoded otherwise than the rows below it, by:",
+        f"{pin.table}: records from the watermark on are decoded otherwise than the rows below it:",
         err=True,
     )
-    for key, text in sorted(pin.binding.properties().items()):
-        click.echo(f"  {key} = {text}", err=True)
+    for line in changes:
+        click.echo(f"  {line}", err=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.errors import FederationError
-from planner.names import TableName
+from planner.names import Side, TableName
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 from thermocline.connect import login_options
@@ -128,7 +128,7 @@ def _with_tail(status: TableStatus, client: Client) -> TableStatus:
     from thermocline.table_status import TailReading
 
     name = TableName.parse(status.table)
-    relation = ".".join(map(identifier, (name.catalog, name.schema, name.side("seam").name)))
+    relation = ".".join(map(identifier, (name.catalog, name.schema, name.side(Side.SEAM).name)))
     try:
         [row] = client.rows(f"{_READ} FROM {relation}")
     except NoServer:
@@ -139,7 +139,7 @@ def _with_tail(status: TableStatus, client: Client) -> TableStatus:
 
 
 def _document(status: TableStatus) -> dict[str, Any]:
-    """The document's names are promised, whatever ours are."""
+    """The document's names are promised; ours may change."""
     promised = {"is_bounded_by_size": "is_kept_by_size"}
     return {promised.get(name, name): value for name, value in asdict(status).items()}
 

@@ -30,7 +30,7 @@ P = ParamSpec("P")
 
 
 def access(settings: Settings) -> Access:
-    """Return every configured way to prove an identity; without one, anybody on this machine is served.
+    """Return every configured way to prove an identity; without one, every caller on this machine is served.
 
     Raises:
         BadConfig: a file or a value is wrong; or other machines can reach the address, and authentication or TLS is

@@ -86,7 +86,7 @@ def serving_live_tables(
 def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> HandOut:
     """Return what is handed out with a table: what the settings name, or what its own catalog hands out; else nothing."""
     if table.catalog in rest.vended:
-        return HandOut(*parts.store.vended(parts.pins.get(table)))
+        return HandOut(*parts.store.files.vended(parts.pins.get(table)))
     return HandOut(rest.credentials.get(table.catalog, {}))
 
 

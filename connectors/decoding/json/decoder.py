@@ -12,7 +12,7 @@ from connectors.decoding.fields import payload_fields
 from connectors.decoding.json.lenient import substitute
 from connectors.decoding.json.strict import Fallback, read_record, refuse
 from connectors.decoding.json.vectorized import FastPath
-from connectors.decoding.policy import Reading
+from connectors.decoding.policy import Portion
 from planner.names import KAFKA_VALUE
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
@@ -36,7 +36,7 @@ class JsonRecords:
         self._fallback: Fallback = substitute if binding.format.mode == "lenient" else refuse
         self._fast = None if exact_only else FastPath.of(self.fields)
 
-    def read(self, batch: pa.RecordBatch) -> Reading:
+    def read(self, batch: pa.RecordBatch) -> Portion:
         """See ``RecordReader.read``."""
         column = batch.column(KAFKA_VALUE)
         values = column.to_pylist()
@@ -46,7 +46,7 @@ class JsonRecords:
             doubtful = [at for at, value in enumerate(values) if value is not None]
         else:
             positions, columns, doubtful = self._fast.read(column, values)
-        return Reading(
+        return Portion(
             positions,
             columns,
             doubtful,

@@ -7,6 +7,7 @@ import re
 from typing import Any, NoReturn
 
 from connectors.decoding.policy import Unfit
+from planner.seam.formats import FLOOR, FRACTION_PREFIX
 
 #: Deeper records are refused. A written limit, because the parsers' own depends on the stack of the caller:
 #: the same record would decode in one process and not in another.
@@ -14,6 +15,9 @@ MAX_DEPTH = 500
 
 #: A string without an end matches too: searching its end from each quote would take quadratic time.
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+
+
+_SINGLE = "; where it is a single one, run"
 
 
 class Number(str):
@@ -25,7 +29,22 @@ class Number(str):
 class OtherFormat(Unfit):
     """A record of another format, which its producer meant."""
 
-    cure = "bind the table to a topic of JSON records; where it is a single one, run"
+    cure = f"bind the table to a topic of JSON records{_SINGLE}"
+
+
+class OtherNumber(Unfit):
+    """A number that the field's type does not hold, and another type does."""
+
+    cure = f"give the key to a new column that holds such numbers (docs/ways-out.md, UndecodableRecord){_SINGLE}"
+
+
+class FinerTime(Unfit):
+    """A time with a fraction below a microsecond, which a floor of the field with this id cuts off."""
+
+    def __init__(self, path: str | None, reason: str, field_id: int) -> None:
+        super().__init__(path, reason)
+        setting = f"{FRACTION_PREFIX}{field_id} = {FLOOR}"
+        self.cure = f"have such digits cut off by the table property {setting}{_SINGLE}"
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -82,6 +101,8 @@ def _no_constant(name: str) -> NoReturn:
 
 def _common_form(text: str, cause: json.JSONDecodeError) -> str | None:
     """Name what is often sent in place of one object."""
+    if not text:
+        return "the value is empty (zero bytes, which is no tombstone)"
     if text.startswith("\ufeff"):
         return "the value begins with a byte order mark, which is not JSON"
     if cause.msg == "Extra data" and text[cause.pos] in "{[":

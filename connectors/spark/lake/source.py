@@ -8,7 +8,7 @@ It must not have ``pushFilters``: in PySpark 4.1 the filters of one action stay 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -22,9 +22,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from connectors.spark.errors import pack
+from connectors.spark.filter_option import RowFilter, parse_filter
 from connectors.spark.lake.opened import OpenedLake
 from connectors.spark.lake.stream import LakeStream, StreamOptions
-from connectors.spark.lake.tasks import SIDES, TaskReader, shares
+from connectors.spark.lake.tasks import TaskReader, shares
 from connectors.spark.options import LakeSettings, check_options, chosen_columns
 from connectors.spark.remote.load import OPTIONS, address_of, planned_load
 from connectors.spark.remote.plan import ServedPlan, ServedReader, ServerAddress
@@ -33,13 +34,13 @@ from connectors.spark.shipping import PlannedSource, sent, ship_to
 from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
 from planner.errors import BadParameter, FederationError
-from planner.names import TableName
+from planner.names import Side, TableName
+from planner.reading.filters import EVERYTHING
+from planner.reading.plan import plan_rows
 from planner.schema import TableSchema
 from planner.seam.cut import TableCut, cold_cut
 from planner.seam.freshness import parse_freshness
 from planner.seam.time_travel import parse_cut
-from planner.spark_condition_text import parse_condition
-from planner.spark_conditions import SparkCondition, columns_of
 
 FORMAT = "thermocline"
 _BATCH = ("table", "path", "columns", "filter", "cut", "freshness", "wait_for", "side")
@@ -87,11 +88,11 @@ class LakeSource(DataSource):
     registered: ServerAddress | None
 
     def __init__(self, options: dict[str, str]) -> None:
-        # Spark's own mapping, whatever case its keys are asked in; a dict of it would lose that.
+        # Spark's own mapping, which finds keys in any case; a dict of it would lose that.
         super().__init__(options)
         self._cut: TableCut | None = None
         self._columns: TableSchema | None = None
-        self._condition: SparkCondition | None = None
+        self._condition: RowFilter | None = None
         self._plan: ServedPlan | None = None
         self._has_planned = False
 
@@ -119,7 +120,7 @@ class LakeSource(DataSource):
         if self._plan is not None:
             return ServedReader(self._plan)
         cut, columns = self._planned(_BATCH)
-        return LakeReader(cut, columns, _sides(self.options), self._settings(), self._condition)
+        return LakeReader(cut, columns, _side(self.options), self._settings(), self._condition)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         if self._plan is not None:
@@ -155,7 +156,7 @@ class LakeSource(DataSource):
         self._columns = chosen_columns(table, schema, self.options.get("columns"))
         text = self.options.get("filter")
         if text is not None:
-            self._condition = parse_condition(text, table, schema)
+            self._condition = parse_filter(text, table, schema)
 
     def _settings(self) -> LakeSettings:
         if self.lake is None:
@@ -184,15 +185,15 @@ class LakeReader(DataSourceReader):
         self,
         cut: TableCut,
         columns: TableSchema,
-        sides: Collection[str],
+        side: Side,
         settings: LakeSettings,
-        condition: SparkCondition | None = None,
+        condition: RowFilter | None = None,
     ) -> None:
         self._cut = cut
-        self._sides = sides
+        self._side = side
         self._condition = condition
         self._settings = settings
-        self._tasks = _tasks(columns, settings, condition)
+        self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
@@ -201,14 +202,10 @@ class LakeReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         opened = OpenedLake.of(self._settings)
         try:
-            return shares(
-                opened.store,
-                self._cut,
-                self._tasks.schema.columns,
-                self._sides,
-                whole_cold=True,
-                condition=self._condition,
-            )
+            rows = EVERYTHING if self._condition is None else self._condition.files
+            read = plan_rows(self._side, self._cut, rows)
+            columns = self._tasks.schema.columns
+            return shares(opened.store, self._cut, read, columns, self._condition)
         except FederationError as error:
             raise pack(error) from error
         finally:
@@ -216,17 +213,6 @@ class LakeReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._tasks.read(partition)
-
-
-def _tasks(
-    columns: TableSchema, settings: LakeSettings, condition: SparkCondition | None
-) -> TaskReader:
-    if condition is None:
-        return TaskReader(columns, settings.clusters, settings.secrets)
-    more = [column for column in columns_of(condition) if column not in columns.columns]
-    read = TableSchema(columns.schema_id, (*columns.columns, *more))
-    width = len(columns.columns)
-    return TaskReader(read, settings.clusters, settings.secrets, condition, width)
 
 
 def _table(opened: OpenedLake, options: Mapping[str, str]) -> TableName:
@@ -238,32 +224,32 @@ def _table(opened: OpenedLake, options: Mapping[str, str]) -> TableName:
     return find_tables(opened.pins.relist(), [text])[0]
 
 
-def _sides(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the sides to read: those of the option side, or of a freshness that names one.
+def _side(options: Mapping[str, str]) -> Side:
+    """Return the side to read: that of the option side, or of a freshness that names one.
 
     Raises:
         BadParameter: it is none.
     """
-    side = options.get("side")
-    if side is not None and side not in SIDES:
+    side, freshness = options.get("side"), options.get("freshness")
+    if side is not None and side not in ("cold", "tail"):
         raise BadParameter(f"option side is cold or tail, not {side[:80]!r}.", option="side")
-    freshness = options.get("freshness")
-    side = side or (None if freshness is None else parse_freshness(freshness).side)
-    return SIDES if side is None else (side,)
+    if side is not None:
+        return Side(side)
+    return Side.BOTH if freshness is None else parse_freshness(freshness).side
 
 
 def _cut(opened: OpenedLake, table: TableName, options: Mapping[str, str]) -> TableCut:
     token, wait_for = options.get("cut"), options.get("wait_for")
-    sides = _sides(options)
+    side = _side(options)
     names = [name for name in ("cut", "freshness", "side") if options.get(name) is not None]
     if "freshness" in names and len(names) > 1:
         raise BadParameter(f"options {' and '.join(names)} contradict each other; give one.")
-    if wait_for is not None and (token is not None or "tail" not in sides):
+    if wait_for is not None and (token is not None or not side.has_tail):
         raise BadParameter(
             "a cut that was taken, and the cold side alone, wait for nothing; leave the option wait_for out.",
             option="wait_for",
         )
     if token is not None:
         return opened.past_cut(parse_cut(token).of(table))
-    # A load remembers nothing: whatever staleness is allowed, the log is measured.
-    return opened.cut(table, wait_for) if "tail" in sides else cold_cut(opened.pins.get(table))
+    # A load remembers nothing: the log is measured, also where staleness is allowed.
+    return opened.cut(table, wait_for) if side.has_tail else cold_cut(opened.pins.get(table))

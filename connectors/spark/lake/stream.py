@@ -22,8 +22,9 @@ from connectors.spark.lake.tasks import TaskReader, shares
 from connectors.spark.options import LakeSettings
 from connectors.spark.shipping import sent
 from planner.errors import BadParameter, FederationError
-from planner.names import TableName
+from planner.names import Side, TableName
 from planner.offsets import OffsetVector
+from planner.reading.plan import plan_rows
 from planner.schema import TableSchema
 from planner.seam.cut import TableCut
 from planner.seam.incremental import parse_after
@@ -229,7 +230,8 @@ class LakeStream(DataSourceStreamReader):
             part = batch_since(cut, start, self._firsts(cut, start.since_us), end)
         self._at = end.next
         assert self._opened is not None  # noqa: S101 - by the cut
-        return shares(self._opened.store, part, self._columns.columns, whole_cold=False)
+        read = plan_rows(Side.BOTH, part, records_only=True)
+        return shares(self._opened.store, part, read, self._columns.columns)
 
 
 def _topic_id(cut: TableCut) -> str:

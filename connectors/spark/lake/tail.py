@@ -24,12 +24,13 @@ from pyspark.sql.types import StructType
 
 from connectors.decoding.registry import decoder_for
 from connectors.spark.errors import java_errors
-from connectors.spark.publish.splits import RangeReader, map_in_arrow, share_out
+from connectors.spark.publish.splits import RangeReader, map_in_arrow
 from connectors.spark.remote.load import ServedTails
 from connectors.spark.types import floating_fields, projected, struct_type
 from planner.errors import BadConfig, LimitExceeded, StalePlan, Unavailable
-from planner.offsets import OffsetRange, cut_up
+from planner.offsets import OffsetRange
 from planner.ports import Log
+from planner.reading.shares import split_ranges
 from planner.seam.cut import TableCut
 
 #: A tail up to this size is fetched by the driver, which takes less time than starting tasks.
@@ -110,8 +111,7 @@ class TailKeeper:
         return batches
 
     def _by_executors(self, cut: TableCut, schema: StructType) -> DataFrame:
-        splits = [split for span in cut.new_hot for split in cut_up(span, _SPLIT_OFFSETS)]
-        tasks = share_out(splits, len(splits))
+        tasks = split_ranges(cut.new_hot, _SPLIT_OFFSETS)
         indexes = self.session.range(0, len(tasks), 1, len(tasks))
         rows = map_in_arrow(indexes, self._reader(cut, tasks), schema)
         name = str(uuid.uuid4())

@@ -1,8 +1,7 @@
-"""Shares of a table's rows that tasks read by themselves: cold ones through DuckDB, hot ones from the log.
+"""Shares of what is read of a table (``planner.reading.plan``), for tasks: cold rows by data file, hot ones by offsets.
 
-What a task needs is in its share and its ``TaskReader``: it asks no catalog.
-
-Shares the rows of a cut out to tasks: cold ones by data file, hot ones by offsets.
+A task reads cold rows through DuckDB and hot ones from the log. What it needs is in its share and its ``TaskReader``: it
+asks no catalog.
 """
 
 from __future__ import annotations
@@ -22,23 +21,20 @@ from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.spark.columns import converted, spark_type
 from connectors.spark.errors import pack
-from connectors.spark.publish.splits import RangeReader, Task, share_out
+from connectors.spark.filter_option import RowFilter, row_errors
+from connectors.spark.publish.splits import RangeReader, Task
 from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
-from planner.offsets import OffsetRange, cut_up
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, OFFSET_COLUMNS
+from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
-from planner.reading.filters import (
-    EVERYTHING,
-    Condition,
-    ScanFilter,
-    needed_ranges,
-    rows_within,
-)
+from planner.reading.filters import Condition, ScanFilter
+from planner.reading.plan import Cold, TableRead
+from planner.reading.shares import split_ranges
 from planner.schema import Column, TableSchema, project
 from planner.seam.binding import Binding
 from planner.seam.cut import TableCut
-from planner.spark_conditions import SparkCondition, both, duckdb_sql, files_filter, mask
 from planner.sql_text import identifier
+from planner.statement.conditions import both
 
 #: Rows of one Arrow batch from DuckDB.
 _BATCH_ROWS = 65_536
@@ -90,15 +86,14 @@ class HotShare(InputPartition):
 class TaskReader:
     """Reads shares on executors, in the columns of ``schema`` by field id. Pickled to them.
 
-    ``secrets`` are DuckDB's, for object stores; ``clusters`` librdkafka's properties by name. ``condition``: no other rows;
-    the columns behind the first ``width`` of ``schema`` are there for it alone.
+    ``secrets`` are DuckDB's, for object stores; ``clusters`` librdkafka's properties by name. ``condition``: no other rows.
+    Those of a ``ColdShare`` meet it already.
     """
 
     schema: TableSchema
     clusters: Mapping[str, Mapping[str, str]]
     secrets: tuple[str, ...]
-    condition: SparkCondition | None = None
-    width: int | None = None
+    condition: RowFilter | None = None
 
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a share; of nothing, nothing.
@@ -111,10 +106,7 @@ class TaskReader:
         try:
             batches = self._cold(share) if isinstance(share, ColdShare) else self._hot(share)
             for batch in batches:
-                rows = in_columns(share.table, batch, share.schema, self.schema)
-                if self.condition is not None:
-                    rows = rows.filter(mask(self.condition, rows))
-                yield rows if self.width is None else rows.select(range(self.width))
+                yield in_columns(share.table, batch, share.schema, self.schema)
         except FederationError as error:
             raise pack(error) from error
 
@@ -130,10 +122,19 @@ class TaskReader:
             timeout_s=_TIMEOUT_S,
         )
         with reader.opened() as log:
-            yield from reader.rows(log, share.ranges)
+            for batch in reader.rows(log, share.ranges):
+                if self.condition is None:
+                    yield batch
+                    continue
+                with engine(self.secrets).cursor() as cursor:
+                    yield self.condition.apply(cursor, share.table, batch)
 
     def _cold(self, share: ColdShare) -> Iterator[pa.RecordBatch]:
-        with cold_errors(share.table), engine(self.secrets).cursor() as cursor:
+        with (
+            cold_errors(share.table),
+            row_errors(share.table, self.condition),
+            engine(self.secrets).cursor() as cursor,
+        ):
             yield from cursor.execute(share.sql).to_arrow_reader(_BATCH_ROWS)
 
 
@@ -206,8 +207,6 @@ class cold_errors:
         ) from error
 
 
-SIDES = ("cold", "tail")
-
 #: Tasks of the cold side of one read at most, and of the hot side.
 MAX_SHARES = 200
 
@@ -221,24 +220,18 @@ _MAX_ALTERNATIVES = 100
 def shares(
     store: IcebergStore,
     cut: TableCut,
+    read: TableRead,
     columns: Sequence[Column],
-    sides: Collection[str] = SIDES,
-    *,
-    whole_cold: bool,
-    condition: SparkCondition | None = None,
+    condition: RowFilter | None = None,
 ) -> list[InputPartition]:
-    """Share out the rows of a cut, which an increment may narrow; ``columns`` are those that are read, by field id.
+    """Share out what is read of a cut; ``columns`` are those that are read, by field id.
 
-    ``whole_cold``: with cold rows that came from no record, where the cut has them. ``condition``: other rows may be left
-    out, as far as that takes no reading.
+    Rows for which ``condition`` does not hold may be left out.
 
     Raises:
         FederationError: as ``IcebergStore.scan``.
     """
-    cold = (
-        _cold(store, cut, columns, condition, whole_cold=whole_cold) if "cold" in sides else []
-    )
-    return [*cold, *(_hot(cut, condition) if "tail" in sides else [])]
+    return [*_cold(store, cut, read, columns, condition), *_hot(cut, read)]
 
 
 def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFilter:
@@ -264,65 +257,53 @@ def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFi
 def _cold(
     store: IcebergStore,
     cut: TableCut,
+    read: TableRead,
     columns: Sequence[Column],
-    condition: SparkCondition | None,
-    *,
-    whole_cold: bool,
+    condition: RowFilter | None,
 ) -> list[InputPartition]:
-    ids = {column.field_id for column in columns}
-    schema = cut.cold.schema
-    names = {column.name for column in schema.columns if column.field_id in ids}
-    rows = _rows(condition)
-    if whole_cold and cut.is_cold_whole:
-        # One column at least: rows without any could not be counted.
-        names = names or {schema.columns[0].name}
-        relations, _ = store.shares(cut.cold, rows, names, MAX_SHARES)
-        return [_share(cut, relation, names, None, condition) for relation in relations]
-    ranges = needed_ranges(cut.new_cold, rows)
-    if not ranges:
+    if not read.scans_cold:
         return []
-    names |= {KAFKA_PARTITION, KAFKA_OFFSET}
-    relations, are_files = store.shares(
-        cut.cold, both(offsets_filter(schema, ranges), rows), names, MAX_SHARES
-    )
-    if are_files:
-        return [_share(cut, relation, names, ranges, condition) for relation in relations]
+    ids = {column.field_id for column in columns}
+    schema, ranges = cut.cold.schema, read.cold_ranges
+    names = {column.name for column in schema.columns if column.field_id in ids}
+    if condition is not None:
+        names |= condition.names
+    if read.cold is Cold.WHOLE:
+        # One column at least: rows without any could not be counted.
+        names, rows = names or {schema.columns[0].name}, read.rows
+    else:
+        names, rows = names | OFFSET_COLUMNS, both(offsets_filter(schema, ranges), read.rows)
+    relations, are_files = store.shares(cut.cold, rows, names, MAX_SHARES)
     # The engine's own scan reads the whole table: each task a part of the offsets.
-    splits = [split for span in ranges for split in cut_up(span, SHARE_OFFSETS)]
+    tasks = [ranges] if are_files else split_ranges(ranges, SHARE_OFFSETS, MAX_SHARES)
     return [
         _share(cut, relation, names, task, condition)
         for relation in relations
-        for task in share_out(splits, MAX_SHARES)
+        for task in tasks or [ranges]
     ]
-
-
-def _rows(condition: SparkCondition | None) -> ScanFilter:
-    return EVERYTHING if condition is None else files_filter(condition)
 
 
 def _share(
     cut: TableCut,
     relation: SqlRelation,
     names: Collection[str],
-    ranges: Sequence[OffsetRange] | None,
-    condition: SparkCondition | None,
+    ranges: Sequence[OffsetRange],
+    condition: RowFilter | None,
 ) -> ColdShare:
-    rows = relation.sql if ranges is None else rows_within(relation.sql, ranges)
-    listed = ", ".join(identifier(name) for name in cut.cold.schema.names if name in names)
-    where = "" if condition is None else f" WHERE {duckdb_sql(condition)}"
-    # The engine's own scan has all columns.
-    return ColdShare(
-        str(cut.table),
-        f"SELECT {listed} FROM ({rows}){where}",  # noqa: S608 - quoted
-        cut.cold.schema,
-    )
+    rows = relation.within(ranges).sql if ranges else relation.sql
+    columns = [column for column in cut.cold.schema.columns if column.name in names]
+    if condition is None:
+        # The engine's own scan has all columns.
+        listed = ", ".join(identifier(column.name) for column in columns)
+        sql = f"SELECT {listed} FROM ({rows})"  # noqa: S608 - quoted
+    else:
+        sql = condition.rows_of(rows, columns)
+    return ColdShare(str(cut.table), sql, cut.cold.schema)
 
 
-def _hot(cut: TableCut, condition: SparkCondition | None) -> list[InputPartition]:
+def _hot(cut: TableCut, read: TableRead) -> list[InputPartition]:
     if cut.hot is None or cut.binding is None:
         return []
-    ranges = needed_ranges(cut.new_hot, _rows(condition))
-    splits = [split for span in ranges for split in cut_up(span, SHARE_OFFSETS)]
     return [
         HotShare(
             str(cut.table),
@@ -332,5 +313,5 @@ def _hot(cut: TableCut, condition: SparkCondition | None) -> list[InputPartition
             cut.hot.topic_id,
             task,
         )
-        for task in share_out(splits, MAX_SHARES)
+        for task in split_ranges(read.tail, SHARE_OFFSETS, MAX_SHARES)
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from connectors.spark.publish.parquet_files import ParquetFile, TableFiles
 from connectors.store.errors import cause
 from planner.errors import BadBinding, ColdStoreUnavailable, FederationError
 from planner.names import KAFKA_VALUE, TableName
-from planner.offsets import NO_EPOCHS, OffsetRange, joined
+from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoder, Log, TopicSource
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
@@ -50,23 +50,6 @@ class TaskReport:
 
 #: By (run, index of the task).
 TaskReports = dict[tuple[str, int], TaskReport]
-
-
-def share_out(splits: Sequence[OffsetRange], count: int) -> tuple[Task, ...]:
-    """Group splits into ``count`` tasks of near-equal size, or as many as there are splits if they are fewer.
-
-    Splits of one partition that meet in a task become one range again.
-    """
-    total = sum(map(len, splits))
-    count = min(len(splits), count)
-    tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
-    before = 0
-    for split in splits:
-        # By its middle, so that equal splits fall into different tasks.
-        middle = before + len(split) / 2
-        tasks[int(middle * count / total)].append(split)
-        before += len(split)
-    return tuple(joined(task) for task in tasks if task)
 
 
 class TaskReportsParam(AccumulatorParam[TaskReports]):

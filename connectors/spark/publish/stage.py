@@ -49,12 +49,12 @@ from connectors.spark.publish.splits import (
     TaskReports,
     TaskReportsParam,
     map_in_arrow,
-    share_out,
 )
 from connectors.table_facts import with_units
 from planner.errors import FederationError, InternalError, SnapshotExpired, TieringConflict
 from planner.names import TableName
 from planner.ports import Decoder, Log
+from planner.reading.shares import share_out
 from planner.schema import TableSchema
 from planner.seam.binding import Binding, parse_binding
 from planner.seam.cut import Pin
