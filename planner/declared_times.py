@@ -20,7 +20,7 @@ def check_times(table: str, schema: TableSchema, binding: Binding) -> None:
     Raises:
         BadBinding: an epoch unit or a floor is declared for a field that holds no time.
     """
-    units = dict(binding.epoch_units)
+    units = dict(binding.format.epoch_units)
     for column in schema.payload:
         unit = units.get(column.field_id, column.epoch_unit)
         _check(table, binding, column.name, column.type, (column.field_id, unit))
@@ -53,7 +53,7 @@ def _check(
             table=table,
             column=path,
         )
-    if field_id in binding.floors and not is_timestamp:
+    if field_id in binding.format.floors and not is_timestamp:
         raise BadBinding(
             f"{table}: a floor of times is declared for {path}, which is {type_text(kind)}; only timestamp and timestamptz "
             f"can have one.",

@@ -6,14 +6,15 @@ A watermark has a hash of it only (``Binding.shape``), so properties that a pers
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import get_args
 
 import pyarrow as pa
 
 from planner.schema import EpochUnit, TableSchema, field_id_if_any, nested_fields
-from planner.seam.binding import STRICT_FORMS, Binding, JsonMode, OnError, shape_under
+from planner.seam.binding import Binding, OnError, shape_under
+from planner.seam.formats import JsonFormat, JsonMode
 
 _SHORT_TIMES = "strict JSON takes ISO 8601's short times now, such as 10:01Z"
 
@@ -23,11 +24,12 @@ def shape_changes(binding: Binding, schema: TableSchema, shape: str) -> tuple[st
 
     Empty where no binding gives ``shape`` that has another error policy, JSON mode and unit of one time, or floor.
     """
-    for forms, earlier in itertools.product((STRICT_FORMS, 1), _earlier(binding, schema)):
+    today = binding.format.forms
+    for forms, earlier in itertools.product((today, 1), _earlier(binding, schema)):
         if shape_under(earlier, forms) == shape:
             return (
                 *_differences(earlier, binding),
-                *([_SHORT_TIMES] if forms < STRICT_FORMS else []),
+                *([_SHORT_TIMES] if forms < today else []),
             )
     return ()
 
@@ -40,20 +42,22 @@ def _earlier(binding: Binding, schema: TableSchema) -> Iterator[Binding]:
         for field_id in _times(column.type, column.field_id)
     ]
     policies = [binding.on_error, *get_args(OnError)]
-    modes = [binding.json_mode, *get_args(JsonMode)]
-    for on_error, json_mode in itertools.product(policies, modes):
-        other = replace(binding, on_error=on_error, json_mode=json_mode)
-        yield other
-        floors = set(binding.floors)
-        for field_id in times:
-            yield replace(other, floors=tuple(sorted(floors ^ {field_id})))
-            units = dict(binding.epoch_units)
-            before = units.pop(field_id, None)
-            if before is not None:
-                yield replace(other, epoch_units=tuple(sorted(units.items())))
-            for unit in get_args(EpochUnit):
-                changed = tuple(sorted({**units, field_id: unit}.items()))
-                yield replace(other, epoch_units=changed)
+    modes = [binding.format.mode, *get_args(JsonMode)]
+    for on_error, mode in itertools.product(policies, modes):
+        for other in _formats(replace(binding.format, mode=mode), times):
+            yield replace(binding, on_error=on_error, format=other)
+
+
+def _formats(today: JsonFormat, times: Sequence[int]) -> Iterator[JsonFormat]:
+    yield today
+    for field_id in times:
+        yield replace(today, floors=tuple(sorted({*today.floors} ^ {field_id})))
+        units = dict(today.epoch_units)
+        before = units.pop(field_id, None)
+        if before is not None:
+            yield replace(today, epoch_units=tuple(sorted(units.items())))
+        for unit in get_args(EpochUnit):
+            yield replace(today, epoch_units=tuple(sorted({**units, field_id: unit}.items())))
 
 
 def _times(kind: pa.DataType, field_id: int) -> Iterator[int]:

@@ -87,7 +87,7 @@ def payload_fields(table: str, schema: TableSchema, binding: Binding) -> tuple[F
         UnsupportedType: a column's type has no JSON form.
     """
     claimed = _keys(table, schema.payload)
-    times = _Times(table, dict(binding.epoch_units), frozenset(binding.floors))
+    times = _Times(table, dict(binding.format.epoch_units), frozenset(binding.format.floors))
     fields = tuple(
         _field(
             times,

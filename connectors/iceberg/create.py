@@ -117,8 +117,7 @@ def create_table(
 ) -> Watermark:
     """Create a table and commit ``first`` in an empty snapshot, in one catalog commit.
 
-    Field ids are assigned here, so ``binding.epoch_units``, ``binding.floors`` and ``first.shape`` are filled here too
-    (``planner.epoch_units``).
+    Field ids are assigned here, so ``binding.format`` and ``first.shape`` get them here too (``planner.epoch_units``).
 
     Metadata columns are optional in Iceberg's sense: Spark and pyiceberg write nullable columns, and an UPDATE
     by either would be refused on a required one. The resolver treats a row without them as foreign.
@@ -146,7 +145,8 @@ def create_table(
     order = sort_order(table, schema, new.sort_by)
     numbered = table_schema(table, schema, None)
     units = units_by_id(new.columns, numbered)
-    binding = replace(binding, epoch_units=units, floors=ids_at(new.floors, numbered))
+    of_fields = replace(binding.format, epoch_units=units, floors=ids_at(new.floors, numbered))
+    binding = replace(binding, format=of_fields)
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,

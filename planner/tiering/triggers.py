@@ -13,8 +13,9 @@ from typing import Literal, get_args
 
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.seam.binding import TIER_PREFIX, Binding, bad_property, count_property
+from planner.seam.binding import TIER_PREFIX, Binding, count_property
 from planner.seam.cut import LogBounds, Pin, check_log
+from planner.seam.formats import bad_property
 
 Distribution = Literal["auto", "none", "hash"]
 #: Who writes data files: the tasks that decode records, where they can, or Iceberg's Spark writer.

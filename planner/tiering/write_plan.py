@@ -23,7 +23,7 @@ from planner.column_statistics import STATISTICS, fields_without_statistics
 from planner.errors import UnsupportedFile
 from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import TableSchema
-from planner.seam.binding import bad_property
+from planner.seam.formats import bad_property
 from planner.tiering.layout import Layout, PartitionTerm
 from planner.tiering.triggers import WRITER, TierOptions
 

@@ -93,7 +93,7 @@ class States(Collector):
             (
                 "bad_records",
                 "Records decoded since the start that became no row.",
-                lambda tail: tail.outcomes.dead + tail.outcomes.skipped,
+                lambda tail: tail.outcomes.bad,
             ),
             (
                 "failing",

@@ -13,7 +13,6 @@ from functools import partial
 from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.ports import TopicSource
 from planner.seam.binding import Binding
 from planner.seam.cut import HotSlice, Pin, TableCut
 from planner.seam.seam_table import TailFacts
@@ -317,8 +316,7 @@ class Tails:
 
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
-        topic_source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
-        source = TailSource(str(cut.table), schema, binding, topic_source)
+        source = TailSource(str(cut.table), schema, binding, hot.topic, hot.topic_id)
         return FollowedTable(
             cut.table,
             source,
@@ -412,7 +410,7 @@ class Tails:
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.table == pin.table]
         for entry in entries:
-            if entry.source.topic_source.topic_id == pin.watermark.topic_id:
+            if entry.source.topic_id == pin.watermark.topic_id:
                 self._note(entry, pin.watermark)
                 self._forget(entry)
 

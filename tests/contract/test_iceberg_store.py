@@ -37,6 +37,7 @@ from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
 from planner.seam.binding import MIRROR, Binding
+from planner.seam.formats import JsonFormat
 from planner.seam.snapshots import TAG
 from planner.seam.watermark import SUMMARY_KEY, parse_watermark
 from tests.fixtures.cold import PAYLOAD, IcebergCold, cold_slice
@@ -133,7 +134,7 @@ def test_null_policy_adds_the_columns_it_needs(iceberg: IcebergCold) -> None:
 def test_epoch_units_of_columns_reach_binding_shape_and_watermark(iceberg: IcebergCold) -> None:
     iceberg.create(columns=[*PAYLOAD, Column(0, "seen", TIMESTAMPTZ, epoch_unit="ms")])
     pin = iceberg.store.pin(FLOWS)
-    assert pin.binding == Binding("flows", epoch_units=((6, "ms"),))
+    assert pin.binding == Binding("flows", JsonFormat(epoch_units=((6, "ms"),)))
     assert pin.watermark is not None
     assert pin.binding is not None
     assert pin.watermark.shape == pin.binding.shape

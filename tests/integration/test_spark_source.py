@@ -20,6 +20,7 @@ from connectors.spark.errors import unpack
 from connectors.spark.lake.source import source_class
 from planner.errors import BadParameter, TopicRecreated, UnknownTable, UnknownTopic
 from planner.names import TableName
+from planner.seam.formats import JsonFormat
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer
 from tests.harness.spark_rows import (
@@ -158,7 +159,7 @@ def test_a_filter_is_exact_on_both_sides(
 ) -> None:
     """As Spark itself says it, also of NULL and of NaN, and wherever a row is."""
     topic = kafka.topic(2)
-    table = tiered_server.bind(topic, PAYLOAD, json_mode="lenient")
+    table = tiered_server.bind(topic, PAYLOAD, format=JsonFormat("lenient"))
     odd = [b'{"id": null, "load": "NaN"}', b'{"id": 16, "load": -0.0}', record(25)]
     for start in (0, 20):
         values = [record(n) for n in range(start, start + 17)] + odd

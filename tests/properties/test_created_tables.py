@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from connectors.decoding.json.decoder import JsonDecoder
 from connectors.decoding.json.infer import Inferred, infer_columns
 from connectors.decoding.json.samples import read_samples
 from connectors.iceberg.create import NewTable, create_table
@@ -22,11 +21,13 @@ from planner.epoch_units import numbered, units_by_id
 from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import RAW_SCHEMA
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.spelling import split_name
 from proxy.deadline import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.server import sqlite_catalog
 from tests.harness.inferable import OPTIONS, topics, wishes_of
+from tests.harness.json_decoder import json_decoder
 from tests.harness.serving import SESSION, forget, serve
 from thermocline.commands.create import first_watermark
 
@@ -47,12 +48,12 @@ def inferred(values: list[bytes], options: str) -> Inferred:
 def decode(values: list[bytes], result: Inferred, mode: str) -> pa.RecordBatch:
     schema = numbered(result.columns)
     units = units_by_id(result.columns, schema)
-    binding = Binding("t", json_mode=mode, epoch_units=units)  # type: ignore[arg-type]
+    binding = Binding("t", JsonFormat(mode, units))  # type: ignore[arg-type]
     entries = [
         {"kafka_partition": 0, "kafka_offset": at, "kafka_value": value}
         for at, value in enumerate(values)
     ]
-    decoder = JsonDecoder("t", schema, binding)
+    decoder = json_decoder("t", schema, binding)
     return decoder.decode(pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)).rows
 
 
@@ -81,7 +82,7 @@ class Site:
         for value in values:
             self._log.append(topic, 0, MemoryRecord(value))
         mode = mode_of(options)
-        binding = Binding(topic, json_mode=mode)  # type: ignore[arg-type]
+        binding = Binding(topic, JsonFormat(mode))  # type: ignore[arg-type]
         table = TableName("lake", ("net",), topic)
         first = first_watermark(self._log.measure([topic])[topic], binding)
         create_table(self._catalogs, NewTable(table, result.columns, binding), first)

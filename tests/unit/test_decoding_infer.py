@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.json.decoder import JsonDecoder
 from connectors.decoding.json.infer import Inferred, infer_columns
 from connectors.decoding.json.renames import read_renames
 from connectors.decoding.json.samples import read_samples
@@ -19,9 +18,11 @@ from planner.epoch_units import ids_at, numbered, units_by_id
 from planner.errors import BadConfig
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes
 from planner.spelling import FieldPath, read_path, spell, split_name
 from planner.type_text import parse_type
+from tests.harness.json_decoder import json_decoder
 
 
 def records(*values: Any) -> list[dict[str, Any]]:
@@ -58,13 +59,9 @@ def decodes(
         for at, value in enumerate(values)
     ]
     schema = numbered(columns)
-    binding = Binding(
-        "t",
-        json_mode=mode,  # type: ignore[arg-type]
-        epoch_units=units_by_id(columns, schema),
-        floors=ids_at(floors, schema),
-    )
-    decoded = JsonDecoder("t", schema, binding).decode(
+    units = units_by_id(columns, schema)
+    binding = Binding("t", JsonFormat(mode, units, ids_at(floors, schema)))  # type: ignore[arg-type]
+    decoded = json_decoder("t", schema, binding).decode(
         pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)
     )
     return decoded.outcomes == Outcomes(rows=len(entries))

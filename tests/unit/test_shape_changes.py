@@ -10,6 +10,7 @@ import pytest
 
 from planner.schema import TIMESTAMPTZ, Column
 from planner.seam.binding import Binding, shape_under
+from planner.seam.formats import JsonFormat
 from planner.shape_changes import shape_changes
 from tests.harness.builders import schema
 
@@ -17,16 +18,16 @@ INNER = pa.struct([pa.field("t", TIMESTAMPTZ, metadata={"PARQUET:field_id": "6"}
 COLUMNS = schema(
     Column(4, "at", TIMESTAMPTZ), Column(5, "in", INNER), Column(7, "day", pa.date32())
 )
-NOW = Binding(topic="flows", on_error="skip", epoch_units=((4, "ms"),), floors=(6,))
+NOW = Binding("flows", JsonFormat("strict", ((4, "ms"),), floors=(6,)), on_error="skip")
 
 
 @pytest.mark.parametrize(
     ("before", "lines"),
     [
         ({"on_error": "fail"}, ("thermocline.on_error: fail -> skip",)),
-        ({"json_mode": "lenient"}, ("thermocline.json_mode: lenient -> strict",)),
+        ({"mode": "lenient"}, ("thermocline.json_mode: lenient -> strict",)),
         (
-            {"on_error": "null", "json_mode": "lenient"},
+            {"on_error": "null", "mode": "lenient"},
             ("thermocline.json_mode: lenient -> strict", "thermocline.on_error: null -> skip"),
         ),
         ({"epoch_units": ()}, ("thermocline.epoch_unit.4: not set -> ms",)),
@@ -51,7 +52,8 @@ NOW = Binding(topic="flows", on_error="skip", epoch_units=((4, "ms"),), floors=(
 def test_what_changed_is_told_from_the_shape_alone(
     before: dict[str, Any], lines: tuple[str, ...]
 ) -> None:
-    shape = replace(NOW, **before).shape
+    policy = before.pop("on_error", NOW.on_error)
+    shape = replace(NOW, on_error=policy, format=replace(NOW.format, **before)).shape
     assert shape_changes(NOW, COLUMNS, shape) == lines
 
 

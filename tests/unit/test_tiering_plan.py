@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.decoding.json.decoder import JsonDecoder
+from connectors.decoding.json.decoder import JsonRecords
 from planner.errors import BadBinding, ShapeMismatch, TailGap
 from planner.offsets import OffsetRange
 from planner.schema import FIELD_ID, Column
 from planner.seam.binding import Binding
 from planner.seam.cut import PartitionBounds
+from planner.seam.formats import JsonFormat
 from planner.tiering.plan import TieringBudget, plan_tiering
 from tests.harness.builders import bounds, pin, schema, vector
 
@@ -105,12 +106,12 @@ def test_another_shape_is_refused() -> None:
 def test_a_unit_or_floor_of_what_is_no_time_is_named_before_a_moved_shape(
     declared: dict[str, Any], kind: pa.DataType, what: str
 ) -> None:
-    binding = Binding("flows", on_error="skip", **declared)
+    binding = Binding("flows", JsonFormat(**declared), on_error="skip")
     value = dataclasses.replace(pin(0), schema=schema(Column(9, "a", kind)), binding=binding)
     with pytest.raises(BadBinding) as tiered:
         plan_tiering(value, bounds((0, 5)), TieringBudget())
     with pytest.raises(BadBinding) as selected:
-        JsonDecoder(str(value.table), value.schema, binding)
+        JsonRecords(str(value.table), value.schema, binding)
     assert tiered.value.message == selected.value.message
     assert tiered.value.message.startswith(f"lake.net.flows: {what}; only ")
 

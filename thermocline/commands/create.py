@@ -26,6 +26,7 @@ from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, Column, EpochUnit
 from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Watermark
 from planner.spelling import FieldPath, read_path, spell, spelled, split_name
 from planner.type_text import parse_type
@@ -138,7 +139,8 @@ def command(
         raise BadConfig(
             f"--topic {topic!r} is not a name a Kafka topic can have; a cluster is named with --kafka {cluster_of(topic)}."
         )
-    binding = Binding(topic=topic, on_error=on_error, json_mode=json_mode, kafka=kafka)  # type: ignore[arg-type]
+    record_format = JsonFormat(json_mode)  # type: ignore[arg-type]
+    binding = Binding(topic, record_format, on_error=on_error, kafka=kafka)  # type: ignore[arg-type]
     wishes = Wishes(
         columns=tuple(map(_column, columns)),
         leave_out=tuple(map(read_path, leave_out)),

@@ -11,13 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.decoding.fields import Field, Kind
-from connectors.decoding.json.parsing import Unfit
 from connectors.decoding.json.renames import other_name, rename_option, renamed, with_fields
-from connectors.decoding.json.samples import MAX_NESTING, FieldValues
-from connectors.decoding.json.strict import read_value
+from connectors.decoding.json.samples import MAX_NESTING, FieldValues, all_fit, time_type
 from connectors.decoding.json.wishes import (
-    TIME_TYPES,
     Refusal,
     TimeWays,
     Wishes,
@@ -26,11 +22,11 @@ from connectors.decoding.json.wishes import (
     floor_option,
     leave_out_option,
     same_names,
-    unfit_declared,
     unfit_floors,
     unfit_renames,
-    unfit_units,
+    unfit_values,
     values_as_time,
+    ways_inside,
     with_epochs,
 )
 from planner.epoch_units import type_at
@@ -39,11 +35,6 @@ from planner.schema import TIMESTAMPTZ, Column, EpochUnit
 from planner.spelling import FieldPath, resolve, spell, spelled
 from planner.type_text import type_text
 
-_TIMES: dict[Kind, pa.DataType] = {
-    "timestamptz": TIMESTAMPTZ,
-    "timestamp": pa.timestamp("us"),
-    "date": pa.date32(),
-}
 #: Digits of the largest unsigned number of 64 bits, and of the largest decimal.
 _UINT64_DIGITS = 20
 _DECIMAL_DIGITS = 38
@@ -74,24 +65,13 @@ def infer_columns(records: Sequence[dict[str, Any]], wishes: Wishes) -> Inferred
     inferred = _Inference(root, wishes, fields).run()
     refusals = inferred.refusals
     if not refusals:
-        inside = _ways_inside(root, wishes)
+        inside = ways_inside(root, wishes)
         refusals += tuple(unfit_renames(wishes.renames, inferred.columns, fields, inside))
     return replace(
         inferred,
         columns=with_fields(inferred.columns, wishes.renames),
         refusals=refusals,
     )
-
-
-def _ways_inside(root: FieldValues, wishes: Wishes) -> dict[str, tuple[str, ...]]:
-    """The options that do something about renamed fields which lie inside others."""
-    ways: dict[str, tuple[str, ...]] = {}
-    for field in wishes.renames:
-        node = resolve(tuple(field.split(".")), root, FieldValues.inside)
-        if node is not None and len(node.path) > 1:
-            as_text = as_text_option(node.path[:1], lenient=wishes.lenient)
-            ways[field] = (leave_out_option(node.path), as_text)
-    return ways
 
 
 class _Inference:
@@ -135,7 +115,9 @@ class _Inference:
         with_units, refusals = with_epochs(tuple(columns), epochs, self._as_time(columns))
         self._refusals += refusals
         self._check_visited()
-        self._check_values(with_units)
+        self._refusals += unfit_values(
+            self._root, with_units, self._declared, self._units, self._wishes
+        )
         if not self._refusals:
             as_time = self._as_time(with_units)
             self._refusals += unfit_floors(with_units, self._wishes.floors, as_time)
@@ -205,23 +187,6 @@ class _Inference:
             f"no field has a type{f' ({fields})' if fields else ''}", "--column NAME:TYPE"
         )
 
-    def _check_values(self, columns: tuple[Column, ...]) -> None:
-        lenient = self._wishes.lenient
-        declared = {
-            path: kind for path, kind in self._declared.items() if path not in self._units
-        }
-        if not lenient:
-            self._refusals += unfit_declared(self._root, columns, declared, self._wishes.floors)
-        units = {
-            path: unit
-            for path, unit in self._units.items()
-            if type_at(columns, path) in TIME_TYPES
-            and not any(path[:length] in self._declared for length in range(1, len(path)))
-        }
-        self._refusals += unfit_units(
-            self._root, columns, units, self._wishes.floors, lenient=lenient
-        )
-
     def _check_visited(self) -> None:
         for path in (*self._declared, *self._leave_out):
             is_new = self._node(path) is None
@@ -241,37 +206,32 @@ class _Inference:
                 continue
             other = names.setdefault(name.casefold(), member)
             if other is not member:
-                self._refuse(
-                    f"fields {self._called(other)} and {self._called(member)} differ in case only, which SQL does not "
-                    f"tell apart",
-                    leave_out_option(other.path),
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
-                )
+                both = f"{self._called(other)} and {self._called(member)}"
+                fault = f"fields {both} differ in case only, which SQL does not tell apart"
+                self._refuse_name(fault, member, leave_out_option(other.path))
                 continue
-            if not name or (not node.path and name.lower() in self._wishes.reserved):
-                what = (
-                    "has the name of a column that every table has or Iceberg computes"
-                    if name
-                    else "has no name"
-                )
-                self._refuse(
-                    f"field {self._called(member)} {what}",
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
-                )
+            if fault := self._fault_of_name(node, name):
+                self._refuse_name(f"field {self._called(member)} has {fault}", member)
                 continue
-            if _has_twin(node, name):
-                self._refuse(
-                    f"field {self._called(member)} has the name of a field inside another, which Iceberg does not tell apart",
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
-                )
-                continue
-            kind = self._type(member)
-            if kind is not None:
+            if (kind := self._type(member)) is not None:
                 members.append((name, kind))
         return members
+
+    def _refuse_name(self, reason: str, member: FieldValues, *ways: str) -> None:
+        """Refuse a field by its name: it is left out, or becomes a column of another one."""
+        self._refuse(
+            reason, *ways, leave_out_option(member.path), *self._rename_options(member)
+        )
+
+    def _fault_of_name(self, node: FieldValues, name: str) -> str:
+        """Say why no column or member can have the name of this member of ``node``; empty: it can."""
+        if not name:
+            return "no name"
+        if not node.path and name.lower() in self._wishes.reserved:
+            return "the name of a column that every table has or Iceberg computes"
+        if node.has_twin(name):
+            return "the name of a field inside another, which Iceberg does not tell apart"
+        return ""
 
     def _called(self, node: FieldValues) -> str:
         """The name of a field, and of the column that it has by a rename."""
@@ -298,7 +258,7 @@ class _Inference:
         kinds = node.kinds
         if node.path in self._units and kinds.keys() <= self._epoch_kinds:
             return TIMESTAMPTZ
-        if kinds.keys() == {"a number", "a string"} and _all_fit(
+        if kinds.keys() == {"a number", "a string"} and all_fit(
             "double", pa.float64(), node.values
         ):
             return pa.float64()
@@ -352,7 +312,7 @@ class _Inference:
     def _number_type(self, node: FieldValues) -> pa.DataType | None:
         whole = [value for value in node.values if value.removeprefix("-").isdigit()]
         if len(whole) == len(node.values):
-            if _all_fit("long", pa.int64(), whole):
+            if all_fit("long", pa.int64(), whole):
                 self._whole.append((node.path, len(whole)))
                 return pa.int64()
             digits = max(len(value.removeprefix("-")) for value in whole)
@@ -364,8 +324,8 @@ class _Inference:
                     leave_out_option(node.path),
                 )
                 return None
-        elif _all_fit("double", pa.float64(), node.values):
-            if _all_fit("long", pa.int64(), whole):
+        elif all_fit("double", pa.float64(), node.values):
+            if all_fit("long", pa.int64(), whole):
                 return pa.float64()
             self._refuse(
                 f"field {spell(node.path)} has whole numbers beyond 64 bits beside numbers with a fraction",
@@ -381,21 +341,10 @@ class _Inference:
         return None
 
     def _string_type(self, node: FieldValues) -> pa.DataType | None:
-        has_floor = node.path in self._floors
-        for kind, arrow in _TIMES.items():
-            if _all_fit(kind, arrow, node.values, floor=has_floor and kind != "date"):
-                return arrow
-        finer = next(
-            (
-                arrow
-                for kind, arrow in _TIMES.items()
-                if kind != "date" and _all_fit(kind, arrow, node.values, floor=True)
-            ),
-            None,
-        )
-        if finer is not None and self._wishes.lenient:
-            return finer
-        if finer is not None:
+        has_floor = self._wishes.lenient or node.path in self._floors
+        if (time := time_type(node.values, floor=has_floor)) is not None:
+            return time
+        if (finer := time_type(node.values, floor=True)) is not None:
             self._refuse(
                 f"field {spell(node.path)} is a {type_text(finer)} with digits below a microsecond, which no type holds",
                 floor_option(node.path),
@@ -403,7 +352,7 @@ class _Inference:
                 leave_out_option(node.path),
             )
             return None
-        if _all_fit("string", pa.string(), node.values):
+        if all_fit("string", pa.string(), node.values):
             return pa.string()
         self._refuse(
             f"field {spell(node.path)} has strings with half of a surrogate pair, which lenient decoding reads as NULL",
@@ -447,25 +396,3 @@ class _Inference:
         if kind is None:
             return self._untyped(node, "nothing in it has a type")
         return pa.list_(pa.field("element", kind))
-
-
-def _has_twin(node: FieldValues, name: str) -> bool:
-    """Return whether the dots of a member's name lead to a field inside another member, too."""
-    levels = name.split(".")
-    for end in range(1, len(levels)):
-        member = node.members.get(".".join(levels[:end]))
-        if member and resolve(tuple(levels[end:]), member, FieldValues.inside):
-            return True
-    return False
-
-
-def _all_fit(
-    kind: Kind, arrow: pa.DataType, values: Sequence[Any], *, floor: bool = False
-) -> bool:
-    field = Field("", kind, arrow, required=False, floor=floor)
-    try:
-        for value in values:
-            read_value(field, value)
-    except Unfit:
-        return False
-    return True

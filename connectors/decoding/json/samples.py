@@ -11,8 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connectors.decoding.json.parsing import Unfit, kind_of, parse
-from planner.spelling import FieldPath, spell
+import pyarrow as pa
+
+from connectors.decoding.fields import Field, Kind
+from connectors.decoding.json.parsing import kind_of, parse
+from connectors.decoding.json.strict import read_value
+from connectors.decoding.policy import Unfit
+from planner.schema import TIMESTAMPTZ
+from planner.spelling import FieldPath, resolve, spell
 
 #: What Debezium writes for a value that the database did not send: it is stored apart (TOAST) and did not change.
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"
@@ -212,8 +218,45 @@ class FieldValues:
         """Return the member of this name, or the element."""
         return self.members.get(name) or (self.element if name == "element" else None)
 
+    def has_twin(self, name: str) -> bool:
+        """Return whether the dots of a member's name lead to a field inside another member, too."""
+        levels = name.split(".")
+        for end in range(1, len(levels)):
+            member = self.members.get(".".join(levels[:end]))
+            if member and resolve(tuple(levels[end:]), member, FieldValues.inside):
+                return True
+        return False
+
     def all_inside(self) -> Iterator[FieldValues]:
         """Return every field inside, at any depth."""
         for node in (*self.members.values(), *([self.element] if self.element else ())):
             yield node
             yield from node.all_inside()
+
+
+_TIMES: dict[Kind, pa.DataType] = {
+    "timestamptz": TIMESTAMPTZ,
+    "timestamp": pa.timestamp("us"),
+    "date": pa.date32(),
+}
+
+
+def all_fit(
+    kind: Kind, arrow: pa.DataType, values: Sequence[Any], *, floor: bool = False
+) -> bool:
+    """Return whether every value can be read as a type."""
+    field = Field("", kind, arrow, required=False, floor=floor)
+    try:
+        for value in values:
+            read_value(field, value)
+    except Unfit:
+        return False
+    return True
+
+
+def time_type(values: Sequence[Any], *, floor: bool) -> pa.DataType | None:
+    """Return the first type of a time that reads every value, where there is one."""
+    for kind, arrow in _TIMES.items():
+        if all_fit(kind, arrow, values, floor=floor and kind != "date"):
+            return arrow
+    return None

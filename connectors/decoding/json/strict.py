@@ -23,10 +23,10 @@ from connectors.decoding.json.parsing import (
     FinerTime,
     Number,
     OtherNumber,
-    Unfit,
     kind_of,
     parse,
 )
+from connectors.decoding.policy import Unfit
 from planner.schema import EpochUnit
 
 #: Holds every decimal of 38 digits; what does not fit becomes NaN instead of an exception.

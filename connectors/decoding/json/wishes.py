@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from connectors.decoding.fields import TIME_KINDS, Field, payload_fields
 from connectors.decoding.json.lenient import substitute
-from connectors.decoding.json.parsing import Unfit
 from connectors.decoding.json.renames import Renames, other_name, rename_option, with_fields
 from connectors.decoding.json.samples import FieldValues
 from connectors.decoding.json.strict import read_value
+from connectors.decoding.policy import Unfit
 from planner.epoch_units import (
     ids_at,
     numbered,
@@ -27,6 +27,7 @@ from planner.epoch_units import (
 from planner.names import did_you_mean, first_of
 from planner.schema import PRIMITIVES, TIMESTAMPTZ, Column, EpochUnit
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.spelling import FieldPath, resolve, spell, spelled
 from planner.type_text import type_text
 
@@ -239,7 +240,39 @@ def values_as_time(
     return ways
 
 
-def unfit_declared(
+def ways_inside(root: FieldValues, wishes: Wishes) -> dict[str, tuple[str, ...]]:
+    """The options that do something about renamed fields which lie inside others."""
+    ways: dict[str, tuple[str, ...]] = {}
+    for name in wishes.renames:
+        node = resolve(tuple(name.split(".")), root, FieldValues.inside)
+        if node is not None and len(node.path) > 1:
+            as_text = as_text_option(node.path[:1], lenient=wishes.lenient)
+            ways[name] = (leave_out_option(node.path), as_text)
+    return ways
+
+
+def unfit_values(
+    root: FieldValues,
+    columns: tuple[Column, ...],
+    declared: Mapping[FieldPath, pa.DataType],
+    units: Mapping[FieldPath, EpochUnit],
+    wishes: Wishes,
+) -> list[Refusal]:
+    """Refuse declared types, and units, that the values do not fit; ``columns`` have both."""
+    types = {path: kind for path, kind in declared.items() if path not in units}
+    refusals = [] if wishes.lenient else _unfit_declared(root, columns, types, wishes.floors)
+    of_times = {
+        path: unit
+        for path, unit in units.items()
+        if type_at(columns, path) in TIME_TYPES
+        and not any(path[:length] in declared for length in range(1, len(path)))
+    }
+    return refusals + _unfit_units(
+        root, columns, of_times, wishes.floors, lenient=wishes.lenient
+    )
+
+
+def _unfit_declared(
     root: FieldValues,
     columns: tuple[Column, ...],
     declared: Mapping[FieldPath, pa.DataType],
@@ -262,7 +295,7 @@ def unfit_declared(
     return refusals
 
 
-def unfit_units(
+def _unfit_units(
     root: FieldValues,
     columns: tuple[Column, ...],
     units: Mapping[FieldPath, EpochUnit],
@@ -326,10 +359,8 @@ def _fields_of(columns: tuple[Column, ...], floors: Sequence[FieldPath]) -> dict
     times = [
         path for path in floors if pa.types.is_timestamp(type_at(columns, path) or pa.null())
     ]
-    binding = Binding(
-        "", epoch_units=units_by_id(columns, schema), floors=ids_at(times, schema)
-    )
-    return {field.path: field for field in payload_fields("", schema, binding)}
+    read_as = JsonFormat("strict", units_by_id(columns, schema), ids_at(times, schema))
+    return {field.path: field for field in payload_fields("", schema, Binding("", read_as))}
 
 
 def _inside(fields: Mapping[str, Field], outer: Field | None, name: str) -> Field | None:

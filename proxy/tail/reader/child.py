@@ -142,6 +142,6 @@ def _linked(other: socket.socket) -> socket.socket:
 
 def gone(source: TailSource) -> LogUnavailable:
     return LogUnavailable(
-        f"{source.topic_source.topic}: the server's process that reads topics ended; retry, it is started again.",
-        topic=source.topic_source.topic,
+        f"{source.topic}: the server's process that reads topics ended; retry, it is started again.",
+        topic=source.topic,
     )
