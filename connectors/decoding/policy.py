@@ -113,11 +113,12 @@ class TableDecoder:
             UndecodableRecord: policy ``fail``; names the first such record of the batch.
         """
         left = self._without_skips(batch)
+        if len(left) == len(batch) <= PORTION_RECORDS:
+            return self._decode(batch)
         starts = range(0, max(1, len(left)), PORTION_RECORDS)
         decoded = [self._decode(left.slice(start, PORTION_RECORDS)) for start in starts]
-        rows = [each.rows for each in decoded]
         return Decoded(
-            rows[0] if len(rows) == 1 else pa.concat_batches(rows),
+            pa.concat_batches([each.rows for each in decoded]),
             sum((each.outcomes for each in decoded), Outcomes(skipped=len(batch) - len(left))),
             frozenset[int]().union(*(each.needs for each in decoded)),
         )

@@ -16,7 +16,8 @@ import binascii
 import hashlib
 import json
 import zlib
-from dataclasses import asdict, astuple, dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
 from operator import add
 from typing import Any
 
@@ -68,11 +69,15 @@ class Outcomes:
     tombstones: int = 0
 
     def __add__(self, other: Outcomes) -> Outcomes:
-        return Outcomes(*map(add, astuple(self), astuple(other)))
+        return Outcomes(*map(add, self, other))
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the counts; ``dataclasses.astuple`` would copy each, for every batch."""
+        return (getattr(self, name) for name in self.__dataclass_fields__)
 
     @property
     def records(self) -> int:
-        return sum(astuple(self))
+        return sum(self)
 
     @property
     def bad(self) -> int:

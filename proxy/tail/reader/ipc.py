@@ -158,7 +158,7 @@ def send_batch(channel: Channel, batch: DecodedBatch | None) -> None:
     header = {
         "ranges": [astuple(item) for item in batch.ranges],
         "epochs": list(batch.epochs.items()),
-        "outcomes": astuple(decoded.outcomes),
+        "outcomes": list(decoded.outcomes),
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     channel.send(header, decoded.rows.serialize())
