@@ -659,8 +659,8 @@ SWITCHES = (
         "T22",
         "take one action's filters for all of a load",
         "connectors/spark/lake/source.py",
-        "self._tasks = _tasks(columns, settings, condition)",
-        "self._tasks = _tasks(columns, settings, condition)\n"
+        "self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)",
+        "self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)\n"
         "        type(self).pushFilters = lambda self, filters: []",
         ("tests/unit/test_spark_source.py::test_filters_are_not_pushed",),
     ),
