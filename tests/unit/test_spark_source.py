@@ -6,43 +6,27 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.iceberg.pin_cache import PinCache
 from connectors.spark.errors import unpack
-from connectors.spark.filter_option import parse_filter
 from connectors.spark.lake.cut import LakeCut
 from connectors.spark.lake.lake import outdated
 from connectors.spark.lake.source import LakeReader, LakeSource, source_class
 from connectors.spark.lake.sql import aliases, view_names
 from connectors.spark.lake.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.lake.tail import TailKeeper
-from connectors.spark.lake.tasks import (
-    ColdShare,
-    HotShare,
-    TaskReader,
-    in_columns,
-    offsets_filter,
-)
+from connectors.spark.lake.tasks import HotShare, TaskReader, in_columns, offsets_filter
 from connectors.spark.options import LakeSettings, check_options, chosen_columns
 from connectors.spark.shipping import VERSION, sent
 from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
-from planner.errors import (
-    BadConfig,
-    BadParameter,
-    LogUnavailable,
-    SnapshotExpired,
-    StalePlan,
-    UnknownTable,
-)
+from planner.errors import BadConfig, BadParameter, LogUnavailable, StalePlan, UnknownTable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
@@ -149,34 +133,6 @@ def test_an_executor_that_reaches_no_broker_says_so_at_once(
     with pytest.raises(RuntimeError) as refusal:
         list(TaskReader(columns, {"": {}}, ()).read(share))
     assert isinstance(unpack(str(refusal.value)), LogUnavailable)
-
-
-def test_a_filter_that_fails_on_a_row_and_a_file_that_is_gone_are_told_apart(
-    tmp_path: Path,
-) -> None:
-    columns = schema(*COLUMNS)
-    file = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"host": ["7", "a"], "bytes": pa.array([1, 2], pa.int32())}), file)
-
-    def read(text: str) -> list[str]:
-        condition = parse_filter(text, FLOWS, columns)
-        sql = condition.rows_of(f"SELECT * FROM read_parquet('{file}')", COLUMNS)
-        batches = TaskReader(columns, {}, (), condition).read(ColdShare("t", sql, columns))
-        return [row["host"] for batch in batches for row in batch.to_pylist()]
-
-    assert read("bytes = 1 AND host = '7'") == ["7"]
-    with pytest.raises(RuntimeError) as refusal:
-        read("host::INTEGER = 7")
-    error = unpack(str(refusal.value))
-    assert isinstance(error, BadParameter)
-    assert (
-        error.message
-        == "t: option filter: Could not convert string 'a' to INT32 when casting from source column host."
-    )
-    file.unlink()
-    with pytest.raises(RuntimeError) as refusal:
-        read("bytes = 1")
-    assert isinstance(unpack(str(refusal.value)), SnapshotExpired)
 
 
 class Unreachable:
