@@ -78,7 +78,7 @@ class RowFilter:
         """
         exact = frozenset(column.name for column in columns) - self.names
         source = exact_select(_arrow(columns), f"({rows})", exact)
-        return f"SELECT * FROM ({source}) WHERE {enclosed(self.sql)}"  # noqa: S608 - the user's own
+        return f"SELECT * FROM ({source}) WHERE {in_parentheses(self.sql)}"  # noqa: S608 - the user's own
 
     def apply(
         self, cursor: duckdb.DuckDBPyConnection, table: str, rows: pa.RecordBatch
@@ -88,7 +88,7 @@ class RowFilter:
         It is selected: pyarrow, to which DuckDB 1.5.5 hands the WHERE over Arrow rows, finds NaN greater than nothing.
         """
         source = exact_select(_arrow(self.columns), "arrow_rows")
-        sql = f"SELECT CAST({enclosed(self.sql)} AS BOOLEAN) AS truth FROM ({source})"  # noqa: S608 - as above
+        sql = f"SELECT CAST({in_parentheses(self.sql)} AS BOOLEAN) AS truth FROM ({source})"  # noqa: S608 - as above
         cursor.register("arrow_rows", rows.select(sorted(self.names)))
         try:
             with row_errors(table, self):
@@ -104,16 +104,16 @@ def parse_filter(text: str, table: TableName, schema: TableSchema) -> RowFilter:
     Raises:
         BadParameter: it is none, or meant something else as Spark's SQL.
     """
-    expression = checked(text, table, schema)
+    expression = check_filter(text, table, schema)
     columns = tuple(_columns(expression, table, schema))
     try:
-        _ask(f"SELECT count(*) FROM ({_nulls(columns)}) WHERE {enclosed(text)}")  # noqa: S608 - as above
+        _ask(f"SELECT count(*) FROM ({_nulls(columns)}) WHERE {in_parentheses(text)}")  # noqa: S608 - as above
     except duckdb.Error as error:
         raise _refused(table, _sentence(str(error)), text) from error
     return RowFilter(text, columns, scan_filter(_evaluate, alternatives(expression), schema))
 
 
-def checked(text: str, table: TableName, schema: TableSchema) -> Node:
+def check_filter(text: str, table: TableName, schema: TableSchema) -> Node:
     """Return the tree of a condition whose types are not looked at.
 
     Raises:
@@ -276,7 +276,7 @@ def _evaluate(constants: Node, columns: str) -> pa.Table:
         raise BadStatement(_sentence(str(error))) from error
 
 
-def enclosed(text: str) -> str:
+def in_parentheses(text: str) -> str:
     """Return a condition as an operand. A comment may end it."""
     return f"(\n{text}\n)"
 

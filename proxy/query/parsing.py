@@ -166,7 +166,7 @@ class StatementParser:
             return self._resolved(sql, document, named, path, newer, side)
 
     def cached(self, sql: str) -> ParsedStatement | None:
-        """Return a statement that names no table and was read before. Nobody is asked."""
+        """Return a statement that names no table and was read before, without waiting."""
         return self._once.cached(("bounded", sql), ParsedStatement)
 
     def _checked(self, sql: str) -> tuple[Node, tuple[TableReference, ...]]:

@@ -17,12 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from connectors.spark.errors import unpack
 from connectors.spark.filter_option import RowFilter, parse_filter, row_errors
-from planner.errors import BadParameter
+from connectors.spark.lake.tasks import ColdShare, TaskReader
+from planner.errors import BadParameter, SnapshotExpired
 from planner.reading.filters import EVERYTHING, Bounds, Condition, prune
 from planner.schema import Column, TableSchema
 from planner.statement.gate import MAX_SQL_BYTES
-from tests.harness.builders import FLOWS
+from tests.harness.builders import FLOWS, schema
 
 COLUMNS = (
     Column(1, "id", pa.int32()),
@@ -315,3 +317,34 @@ def test_a_value_that_a_condition_fails_on_is_named() -> None:
         condition.apply(connection, "t", rows)
     with pytest.raises(duckdb.ConversionException), row_errors("t", None):
         raise duckdb.ConversionException("a file of another kind")
+
+
+HOST, BYTES = Column(4, "host", pa.string()), Column(5, "bytes", pa.int32())
+
+
+def test_a_filter_that_fails_on_a_row_and_a_file_that_is_gone_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    columns = schema(HOST, BYTES)
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"host": ["7", "a"], "bytes": pa.array([1, 2], pa.int32())}), file)
+
+    def read(text: str) -> list[str]:
+        condition = parse_filter(text, FLOWS, columns)
+        sql = condition.rows_of(f"SELECT * FROM read_parquet('{file}')", (HOST, BYTES))
+        batches = TaskReader(columns, {}, (), condition).read(ColdShare("t", sql, columns))
+        return [row["host"] for batch in batches for row in batch.to_pylist()]
+
+    assert read("bytes = 1 AND host = '7'") == ["7"]
+    with pytest.raises(RuntimeError) as refusal:
+        read("host::INTEGER = 7")
+    error = unpack(str(refusal.value))
+    assert isinstance(error, BadParameter)
+    assert (
+        error.message
+        == "t: option filter: Could not convert string 'a' to INT32 when casting from source column host."
+    )
+    file.unlink()
+    with pytest.raises(RuntimeError) as refusal:
+        read("bytes = 1")
+    assert isinstance(unpack(str(refusal.value)), SnapshotExpired)

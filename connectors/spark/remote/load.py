@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from connectors.spark.columns import spark_type
-from connectors.spark.filter_option import checked, enclosed
+from connectors.spark.filter_option import check_filter, in_parentheses
 from connectors.spark.options import chosen_columns
 from connectors.spark.remote.plan import ServedPlan, ServerAddress, settings_at
 from planner.errors import BadParameter
@@ -98,8 +98,8 @@ def planned_load(address: ServerAddress, options: Mapping[str, str]) -> ServedPl
     listed = ", ".join(map(identifier, names))
     where = ""
     if condition is not None:
-        checked(condition, table, schema)
-        where = f" WHERE {enclosed(condition)}"
+        check_filter(condition, table, schema)
+        where = f" WHERE {in_parentheses(condition)}"
     return ServedPlan.of(address, f"SELECT {listed} FROM {source}{where}", settings, most)  # noqa: S608
 
 
