@@ -172,7 +172,7 @@ def _build(
     text = format_watermark(mark)
     append = transaction.newAppend()
     if staged.plan.splits:
-        source = staged_snapshot(staged.plan, state, run)
+        source = staged_snapshot(staged.plan.pin.table, state, run)
         table = transaction.table()
         metrics = LeadingMetrics(session, table)
         for file in each(table.snapshot(source).addedDataFiles(table.io())):
