@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planner.errors import WatermarkUnreadable
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam.snapshots import WatermarkEntries
 from planner.seam.watermark import (
     COMPRESS_ABOVE_BYTES,
     Outcomes,
@@ -180,3 +181,11 @@ def test_outcomes_add_up() -> None:
     total = Outcomes(1, 2, 3, 4) + Outcomes(10, 20, 30, 40)
     assert total == Outcomes(11, 22, 33, 44)
     assert total.records == 110
+
+
+def test_a_commit_writes_one_text_into_its_summary_and_the_mirror() -> None:
+    mark = watermark(5)
+    text = format_watermark(mark)
+    assert WatermarkEntries.of(mark) == WatermarkEntries(
+        summary={"thermocline.watermark": text}, properties={"thermocline.watermark": text}
+    )

@@ -41,12 +41,10 @@ from connectors.table_facts import with_units
 from planner.errors import SnapshotExpired, TieringConflict
 from planner.names import TableName
 from planner.seam.binding import parse_binding
-from planner.seam.snapshots import STAGE_BRANCH_PREFIX
+from planner.seam.snapshots import NEVER_EXPIRES_MS, STAGE_BRANCH_PREFIX
 from planner.tiering.layout import RowKey, RowOrder
 from planner.tiering.plan import TieringPlan
 from planner.tiering.write_plan import WritePlan
-
-FOREVER_MS = 2**63 - 1
 
 #: Summary key of a staged snapshot: which run wrote it.
 RUN_KEY = "thermocline.run"
@@ -89,7 +87,7 @@ def create_branch(
                 loaded.manageSnapshots()
                 .createBranch(branch_of(run), snapshot_id)
                 # A table's default age for references would count from the head, which may be old.
-                .setMaxRefAgeMs(branch_of(run), FOREVER_MS)
+                .setMaxRefAgeMs(branch_of(run), NEVER_EXPIRES_MS)
                 .commit()
             )
         except Py4JError as error:

@@ -23,7 +23,7 @@ from connectors.spark.metadata import (
     survey,
 )
 from connectors.spark.publish.data_folder import TableFolder, data_folder
-from connectors.spark.publish.publish import Publisher
+from connectors.spark.publish.publish import WatermarkCommits, append_staged, decide_publish
 from connectors.spark.publish.splits import (
     SplitReader,
     SplitWriter,
@@ -88,7 +88,7 @@ class SparkTieringTarget:
     def __post_init__(self) -> None:
         # One for all runs: pyspark keeps every accumulator for the life of the process.
         self._reports = self.session.sparkContext.accumulator({}, TaskReportsParam())
-        self._publisher = Publisher(self.session, self.table)
+        self._commits = WatermarkCommits(self.session, self.table)
 
     def pin(self) -> Pin:
         return self.cold.pin(self.table)
@@ -210,7 +210,12 @@ class SparkTieringTarget:
 
     def publish(self, staged: Staged) -> Watermark:
         failpoints.reach("before_publish")
-        mark = self._publisher.publish(staged)
+        mark = self._commits.commit(
+            staged.reference,
+            staged.plan.start.run,
+            partial(decide_publish, staged),
+            partial(append_staged, self.session, staged),
+        )
         failpoints.reach("after_publish")
         return mark
 
