@@ -40,15 +40,14 @@ from planner.names import (
     side_name,
 )
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated, nested_fields
-from planner.seam.binding import KAFKA, MIRROR, TOPIC, Binding
-from planner.seam.snapshots import TAG
-from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark
+from planner.seam.binding import KAFKA, TOPIC, Binding
+from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG, WatermarkEntries
+from planner.seam.watermark import Watermark
 from planner.spelling import FieldPath
 
 NAME_MAPPING = "schema.name-mapping.default"
 #: pyiceberg 0.12 reads version 3 and cannot write it; Spark can upgrade the table later.
 FORMAT_VERSION = "2"
-NEVER_EXPIRES_MS = 2**63 - 1
 #: Iceberg spec, "Reserved Field IDs": readers hide or compute columns of these names.
 RESERVED_NAMES = frozenset(
     {
@@ -233,13 +232,15 @@ def _commit(transaction: Transaction, first: Watermark) -> None:
 
 def add_watermark(transaction: Transaction, mark: Watermark) -> None:
     """Add an empty append with a watermark, its tag and its mirror."""
-    text = format_watermark(mark)
-    append = transaction.update_snapshot(snapshot_properties={SUMMARY_KEY: text}).fast_append()
+    entries = WatermarkEntries.of(mark)
+    append = transaction.update_snapshot(
+        snapshot_properties=dict(entries.summary)
+    ).fast_append()
     append.commit()
     tag = ManageSnapshots(transaction)
     tag.create_tag(append.snapshot_id, TAG, max_ref_age_ms=NEVER_EXPIRES_MS)
     tag.commit()
-    transaction.set_properties({MIRROR: text})
+    transaction.set_properties(dict(entries.properties))
 
 
 def _all_columns(table: TableName, columns: Sequence[Column], binding: Binding) -> TableSchema:

@@ -19,7 +19,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
-from connectors.iceberg.create import NEVER_EXPIRES_MS
 from connectors.iceberg.store import IcebergStore
 from planner.errors import (
     BadBinding,
@@ -38,7 +37,7 @@ from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
 from planner.seam.binding import MIRROR, Binding
 from planner.seam.formats import JsonFormat
-from planner.seam.snapshots import TAG
+from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG
 from planner.seam.watermark import SUMMARY_KEY, parse_watermark
 from tests.fixtures.cold import PAYLOAD, IcebergCold, cold_slice
 from tests.harness.builders import BINDING, FLOWS, vector, watermark

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from planner.errors import WatermarkUnreadable
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam import watermark as watermark_module
+from planner.seam.snapshots import WatermarkEntries
 from planner.seam.watermark import (
     COMPRESS_ABOVE_BYTES,
     Outcomes,
@@ -203,3 +204,11 @@ def test_a_new_outcome_is_one_more_field(monkeypatch: pytest.MonkeyPatch) -> Non
     value = watermark(1, outcomes=total)
     assert parse_watermark(format_watermark(value)).outcomes == total == more(rows=1, late=5)
     assert (total.records, total.bad, total.texts[-1]) == (6, 5, "5 late")
+
+
+def test_a_commit_writes_one_text_into_its_summary_and_the_mirror() -> None:
+    mark = watermark(5)
+    text = format_watermark(mark)
+    assert WatermarkEntries.of(mark) == WatermarkEntries(
+        summary={"thermocline.watermark": text}, properties={"thermocline.watermark": text}
+    )
