@@ -94,7 +94,7 @@ class ReadShare:
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """What is read of one table's cut.
+    """What is read of one table, at its cut.
 
     ``tail`` are the records of the log, one range a partition. ``any_rows``: as many of them will do, whichever they are;
     with ``newest_first``, they come before older ones. ``since_us``: no records before that time, microseconds since 1970.
@@ -103,6 +103,7 @@ class TableRead:
     """
 
     side: Side
+    cut: TableCut
     cold: Cold = Cold.NONE
     cold_ranges: tuple[OffsetRange, ...] = ()
     files: FileSpan = EVERY_FILE
@@ -163,6 +164,7 @@ def plan_rows(
             cold = Cold.RANGES
     return TableRead(
         side,
+        cut,
         cold,
         cold_ranges,
         tail=needed_ranges(cut.new_hot, rows) if side.has_tail else (),
@@ -189,7 +191,7 @@ def plan_read(
     """
     side = side_of(table, cut)
     if side is Side.SEAM:
-        return TableRead(side)
+        return TableRead(side, cut)
     read = plan_rows(side, cut, rows)
     if table in needs.shared:
         # Both sides lease the same rows of the tail.

@@ -56,9 +56,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     table = ResolvedTable(FLOWS, side)
     read = plan_read(needs, table, cut, is_open=True)
-    batch = explanation(
-        {table: read}, {table.key: cut}, {} if report is None else {table: report}
-    )
+    batch = explanation({table: read}, {} if report is None else {table: report})
     assert batch.schema == EXPLAIN_SCHEMA
     return batch.to_pylist()
 
@@ -134,7 +132,7 @@ def test_the_past_is_told_with_what_chose_it() -> None:
     result = ResolvedTable(FLOWS, at=at)
     observed = {result: TableReport(contract="AT (VERSION => 3)", log_age_s=2.5)}
     read = plan_read(NEEDS, result, value, is_open=True)
-    cold, tail = explanation({result: read}, {result.key: value}, observed).to_pylist()
+    cold, tail = explanation({result: read}, observed).to_pylist()
     assert cold["table"] == tail["table"] == "lake.net.flows AT (VERSION => 3)"
     assert cold["contract"] == tail["contract"] == "AT (VERSION => 3)"
     assert (cold["log_age_s"], tail["log_age_s"]) == (None, 2.5)

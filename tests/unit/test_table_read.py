@@ -209,7 +209,7 @@ def test_a_divisible_read_is_split() -> None:
     def split(
         value: TableRead, count: int, when: int = 5, *, hides: bool = False
     ) -> tuple[ReadShare, ...]:
-        return split_read(value, CUT, files, count, statement_time_us=when, hides_count=hides)
+        return split_read(value, files, count, statement_time_us=when, hides_count=hides)
 
     shares = split(value, 2)
     assert sorted(item for share in shares for item in share.ranges) == list(TAIL)

@@ -204,7 +204,7 @@ class LakeReader(DataSourceReader):
         try:
             read = plan_rows(self._side, self._cut, rows_of(self._condition))
             columns = self._tasks.schema.columns
-            return shares(opened.store, self._cut, read, columns, self._condition)
+            return shares(opened.store, read, columns, self._condition)
         except FederationError as error:
             raise pack(error) from error
         finally:

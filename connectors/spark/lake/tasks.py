@@ -213,19 +213,18 @@ _MAX_ALTERNATIVES = 100
 
 def shares(
     store: IcebergStore,
-    cut: TableCut,
     read: TableRead,
     columns: Sequence[Column],
     condition: SparkCondition | None = None,
 ) -> list[InputPartition]:
-    """Share out what is read of a cut; ``columns`` are those that are read, by field id.
+    """Share out what is read of a table; ``columns`` are those that are read, by field id.
 
     Rows for which ``condition`` does not hold may be left out.
 
     Raises:
         FederationError: as ``IcebergStore.scan``.
     """
-    return [*_cold(store, cut, read, columns, condition), *_hot(cut, read)]
+    return [*_cold(store, read, columns, condition), *_hot(read)]
 
 
 def rows_of(condition: SparkCondition | None) -> ScanFilter:
@@ -255,14 +254,13 @@ def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFi
 
 def _cold(
     store: IcebergStore,
-    cut: TableCut,
     read: TableRead,
     columns: Sequence[Column],
     condition: SparkCondition | None,
 ) -> list[InputPartition]:
     if not read.scans_cold:
         return []
-    ids = {column.field_id for column in columns}
+    cut, ids = read.cut, {column.field_id for column in columns}
     schema, ranges = cut.cold.schema, read.cold_ranges
     names = {column.name for column in schema.columns if column.field_id in ids}
     if read.cold is Cold.WHOLE:
@@ -298,7 +296,8 @@ def _share(
     )
 
 
-def _hot(cut: TableCut, read: TableRead) -> list[InputPartition]:
+def _hot(read: TableRead) -> list[InputPartition]:
+    cut = read.cut
     if cut.hot is None or cut.binding is None:
         return []
     return [
