@@ -35,7 +35,7 @@ from planner.tiering.triggers import ColdSurvey
 class TopicSource:
     """What to read of a topic: its records' values, and their keys and headers where asked for.
 
-    ``topic_id`` is the id that offsets were measured on; None: whatever topic has the name now.
+    ``topic_id`` is the id that offsets were measured on; None: the topic that has the name now.
     """
 
     topic: str

@@ -46,7 +46,7 @@ def split_scan(
 ) -> tuple[tuple[FileSpan, tuple[OffsetRange, ...]], ...]:
     """Return at most ``count`` shares of about the same size; one if there is nothing to split.
 
-    ``files`` are those that matter; of None, one reader has all. The spans have every position, whichever files there are.
+    ``files`` are those that matter; of None, one reader has all. The spans have every position, also without a file there.
     """
     spans = _spans(files, count)
     loads = [size for _, size in spans] + [0] * (

@@ -69,33 +69,33 @@ class StatementContext:
 
 
 def scan_filter(
-    engine: Engine, asking: StatementContext, places: Places, schema: TableSchema
+    engine: Engine, asking: StatementContext, positions: Places, schema: TableSchema
 ) -> ScanFilter:
-    """Return what rows of one table must meet, at any of the places that name it, to matter."""
-    everywhere = list(chain.from_iterable(places))
+    """Return what rows of one table must meet, at any of the positions that name it, to matter."""
+    everywhere = list(chain.from_iterable(positions))
     columns = _comparable(schema, everywhere)
     has_clocks = any(conjunct.clocks for conjunct in everywhere)
     names = {fold(name) for name in schema.names} if has_clocks else frozenset()
-    per_place = [
+    per_position = [
         [
             (columns[name], conjunct)
             for conjunct in conjuncts
             if (name := fold(conjunct.column)) in columns and names.isdisjoint(conjunct.clocks)
         ]
-        for conjuncts in places
+        for conjuncts in positions
     ]
-    if not all(per_place):
+    if not all(per_position):
         return EVERYTHING
-    constants = _constants(engine, asking, list(chain.from_iterable(per_place)))
+    constants = _constants(engine, asking, list(chain.from_iterable(per_position)))
     if constants is None:
         return EVERYTHING
     alternatives = [
         tuple(
             condition
-            for column, conjunct in place
+            for column, conjunct in position
             if (condition := _condition(column, conjunct, constants)) is not None
         )
-        for place in per_place
+        for position in per_position
     ]
     return tuple(alternatives) if all(alternatives) else EVERYTHING
 

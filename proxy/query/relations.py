@@ -176,11 +176,11 @@ class Sources:
         is_bound = table in parsed.needs.offset_bound
         if table.side is Side.SEAM or not (has_files or is_bound):
             return EVERYTHING
-        places = parsed.places_of[table]
-        filtered = partial(scan_filter, self.engine, context, places, plain)
-        if not all(conjunct.is_fixed for place in places for conjunct in place):
+        positions = parsed.places_of[table]
+        filtered = partial(scan_filter, self.engine, context, positions, plain)
+        if not all(conjunct.is_fixed for position in positions for conjunct in position):
             return filtered()
-        key = (places, cut.table_uuid, plain.schema_id, plain.names, context.time_zone)
+        key = (positions, cut.table_uuid, plain.schema_id, plain.names, context.time_zone)
         return self._once.get(key, filtered, chars=parsed.chars)
 
     def _relation(

@@ -1,4 +1,4 @@
-"""One cut of several tables in Spark: every DataFrame of it is that cut, whatever is done with it."""
+"""One cut of several tables in Spark: every DataFrame of it stays that cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a lake in a Spark session that somebody else started: cuts of several tables at one moment."""
+"""Tables of a lake in a Spark session of the caller: cuts of several tables at one moment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from planner.seam.time_travel import AtTime, ended, parse_cut
 from planner.spark_names import tables_of
 from planner.statement.references import check_no_side
 
-#: Tables of one cut at most, where nobody named them.
+#: Tables of one cut at most, where none are named.
 MAX_TABLES = 100
 #: Pins are read anew with every cut; nothing is refreshed in between.
 _NEVER_S = 365 * 86_400.0
@@ -76,7 +76,7 @@ class Lake:
             Path(tempfile.mkdtemp(prefix="thermocline-tails-")) if is_local(session) else None
         )
         self._folder = folder
-        # Not before: DataFrames of its cuts may outlive whatever refers to this.
+        # Not before: DataFrames of its cuts may outlive all that refers to this.
         atexit.register(self.close)
         ship_to(session)
         self._tails = TailKeeper(
@@ -99,7 +99,7 @@ class Lake:
     ) -> LakeCut:
         """Take one cut of some tables, or of all that are bound to a topic: now, or at a moment of the past.
 
-        ``cut`` is the text of a cut, of whatever engine; without names, of all its tables. ``timestamp`` means before the
+        ``cut`` is the text of a cut, of any engine; without names, of all its tables. ``timestamp`` means before the
         first row of that time or later; one without a zone is UTC. ``max_staleness`` (``5s``) lets snapshots and logs that
         were looked at so lately stand. ``wait_for`` (``topic/partition:offset, ...``) names records that must be in it.
 
@@ -212,7 +212,7 @@ class Lake:
 
         Raises:
             UnknownTable: there is none.
-            LimitExceeded: there are too many for one cut that nobody named.
+            LimitExceeded: there are too many for one cut without names.
             BadConfig: as ``check_no_side``.
         """
         tables = self._pins.tables()

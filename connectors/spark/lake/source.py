@@ -88,7 +88,7 @@ class LakeSource(DataSource):
     registered: ServerAddress | None
 
     def __init__(self, options: dict[str, str]) -> None:
-        # Spark's own mapping, whatever case its keys are asked in; a dict of it would lose that.
+        # Spark's own mapping, which takes its keys in any case; a dict of it would lose that.
         super().__init__(options)
         self._cut: TableCut | None = None
         self._columns: TableSchema | None = None
@@ -261,5 +261,5 @@ def _cut(opened: OpenedLake, table: TableName, options: Mapping[str, str]) -> Ta
         )
     if token is not None:
         return opened.past_cut(parse_cut(token).of(table))
-    # A load remembers nothing: whatever staleness is allowed, the log is measured.
+    # A load remembers nothing, so the log is measured under every freshness.
     return opened.cut(table, wait_for) if side.has_tail else cold_cut(opened.pins.get(table))
