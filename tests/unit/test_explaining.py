@@ -141,3 +141,12 @@ def test_the_past_is_told_with_what_chose_it() -> None:
     assert tail["why"] == "offsets from the watermark to the cut's end are in Kafka only"
     below = cut_until(pin(10), vector(4), None)
     assert why(below)[1] == "skipped: the cut ends at the watermark or below"
+
+
+def test_of_a_table_without_a_topic_a_contract_for_the_tail_reads_all() -> None:
+    plain = cold_cut(pin(binding=None))
+    table = ResolvedTable(FLOWS, Side.TAIL, by_contract=True)
+    read = plan_read(NEEDS, table, plain, is_open=True)
+    [row] = explanation({table: read}, {}).to_pylist()
+    assert (row["table"], row["side"]) == ("lake.net.flows", "cold")
+    assert row["why"] == "the pinned snapshot, whole"
