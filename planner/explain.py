@@ -14,7 +14,7 @@ from planner.offsets import OffsetRange
 from planner.ports import ColdTotals
 from planner.reading.plan import Cold, TableRead
 from planner.seam.cut import TableCut
-from planner.statement.references import CutKey, ResolvedTable
+from planner.statement.references import ResolvedTable
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b\s*(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _ANALYZE = re.compile(r"(ANALYZE\b|\()", re.IGNORECASE)
@@ -86,30 +86,28 @@ def explained(sql: str) -> str | None:
 
 
 def explanation(
-    reads: Mapping[ResolvedTable, TableRead],
-    cuts: Mapping[CutKey, TableCut],
-    report: Mapping[ResolvedTable, TableReport],
+    reads: Mapping[ResolvedTable, TableRead], report: Mapping[ResolvedTable, TableReport]
 ) -> pa.RecordBatch:
     """Describe what is read of every side of every table, in the order the statement names them."""
     rows = [
         row
         for table, read in reads.items()
-        for row in _rows(table, read, cuts[table.key], report.get(table, TableReport()))
+        for row in _rows(table, read, report.get(table, TableReport()))
     ]
     return pa.RecordBatch.from_pylist(rows, schema=EXPLAIN_SCHEMA)
 
 
 def _rows(
-    table: ResolvedTable, read: TableRead, cut: TableCut, report: TableReport
+    table: ResolvedTable, read: TableRead, report: TableReport
 ) -> list[dict[str, object]]:
-    name = str(table.table.side(read.side))
+    cut, name = read.cut, str(table.table.side(read.side))
     name += "" if table.at is None else f" {table.at}"
     if read.side is Side.SEAM:
         why = "facts of the cut; no record is read"
         return [{"table": name, "side": "cut", "why": why, "contract": report.contract}]
     rows: list[dict[str, object]] = []
     if read.side.has_cold:
-        cold = _cold(read, cut, report) if report.is_counted else {"why": _UNCOUNTED}
+        cold = _cold(read, report) if report.is_counted else {"why": _UNCOUNTED}
         pinned = {
             "contract": report.contract,
             "snapshot_id": cut.cold.snapshot_id,
@@ -128,7 +126,8 @@ def _rows(
 _UNCOUNTED = "a row filter holds for you: how much there is to read is not told"
 
 
-def _cold(read: TableRead, cut: TableCut, report: TableReport) -> dict[str, object]:
+def _cold(read: TableRead, report: TableReport) -> dict[str, object]:
+    cut = read.cut
     totals = report.totals or ColdTotals()
     ranges = cut.new_cold
     if cut.cold.snapshot_id is None:

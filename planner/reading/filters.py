@@ -67,10 +67,10 @@ class Bounds:
         return cls(values, values, nulls, nans, pa.repeat(1, len(values)))
 
     @classmethod
-    def joined(cls, parts: Sequence[Bounds]) -> Bounds:
+    def joined(cls, blocks: Sequence[Bounds]) -> Bounds:
         return cls(
             *(
-                pa.concat_arrays([getattr(part, name) for part in parts])
+                pa.concat_arrays([getattr(block, name) for block in blocks])
                 for name in ("lower", "upper", "nulls", "nans", "rows")
             )
         )

@@ -36,9 +36,9 @@ class StatementNeeds:
     their values: by the others nothing is filtered, ordered, joined or grouped. ``equals_zero``: a column may be compared
     with a zero for equality, so -0.0 and 0.0 must be told to be equal.
 
-    Of one table: ``count_only`` counts its rows and does nothing else; ``any_rows`` of its rows answer the statement,
-    whichever they are (None: it depends on more); ``plain_scan`` makes each row of the answer of one row, and it
-    ``tells_time`` if these depend on when it is asked. ``shared`` are tables of which another side is read, too.
+    Of one table: ``count_only`` counts its rows and does nothing else; any ``any_rows`` of its rows answer the statement
+    (None: it depends on more); ``plain_scan`` makes each row of the answer of one row, and it ``tells_time`` if these depend
+    on when it is asked. ``shared`` are tables of which another side is read, too.
     ``offset_bound`` are tables with a condition on partition or offset at each position that names them.
     """
 
@@ -110,7 +110,7 @@ def _is_of_one_table(node: Node) -> bool:
 
 
 def _any_rows(node: Node) -> int | None:
-    """Return how many rows of its table answer a query, whichever they are; None: it depends on more.
+    """Return how many rows of its table answer a query, any of them; None: it depends on more.
 
     One with OFFSET reads on where another one ended, so it means the order that rows happen to come in.
     """
@@ -214,9 +214,9 @@ def _named(nodes: Sequence[Node], passed_over: Collection[str]) -> frozenset[str
             if id(node) in arguments:
                 last.add(fold(node["column_names"][0]))
                 continue
-            parts = [fold(part) for part in node["column_names"]]
-            names.update(parts)
-            last.add(parts[-1])
+            path = [fold(name) for name in node["column_names"]]
+            names.update(path)
+            last.add(path[-1])
         elif kind == "JOIN":
             if node["ref_type"] == "NATURAL":
                 return None
@@ -252,7 +252,7 @@ def _may_equal_zero(node: Node) -> bool:
 
 
 def _is_no_zero(node: Node) -> bool:
-    """Whether a side of a comparison is a constant that equals no zero, whatever type it is cast to."""
+    """Whether a side of a comparison is a constant that equals no zero in any type."""
     if node.get("class") != "CONSTANT":
         return False
     constant: dict[str, Any] = node["value"]
@@ -284,15 +284,15 @@ def _is_plain_scan(node: Node) -> bool:
     )
 
 
-def _needs_its_row_alone(part: Node) -> bool:
-    kind = kind_of(part)
+def _needs_its_row_alone(node: Node) -> bool:
+    kind = kind_of(node)
     if kind == "FUNCTION":
-        name = fold(part["function_name"])
+        name = fold(node["function_name"])
         return name in TIMES or is_of_one_row(name)
     return kind not in _OF_OTHER_ROWS
 
 
-def _tells_time(part: Node) -> bool:
-    return (kind_of(part) == "FUNCTION" and fold(part["function_name"]) in TIMES) or (
-        kind_of(part) == "COLUMN_REF" and fold(part["column_names"][-1]) in CLOCKS
+def _tells_time(node: Node) -> bool:
+    return (kind_of(node) == "FUNCTION" and fold(node["function_name"]) in TIMES) or (
+        kind_of(node) == "COLUMN_REF" and fold(node["column_names"][-1]) in CLOCKS
     )

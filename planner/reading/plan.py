@@ -30,7 +30,7 @@ from planner.statement.references import ResolvedTable, quoted
 from planner.statement.scope import fold
 
 #: Stands in front of the columns, for rows that are only counted: of these the engine reads the first column of a union
-#: (DuckDB 1.5.5), whatever it is; all of a struct, where a condition reads one field.
+#: (DuckDB 1.5.5), of any type; all of a struct, where a condition reads one field.
 CONSTANT_NAME = "__tc:row"
 
 
@@ -94,15 +94,16 @@ class ReadShare:
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """What is read of one table's cut.
+    """What is read of one table, at its cut.
 
-    ``tail`` are the records of the log, one range a partition. ``any_rows``: as many of them will do, whichever they are;
+    ``tail`` are the records of the log, one range a partition. ``any_rows``: any so many rows will do;
     with ``newest_first``, they come before older ones. ``since_us``: no records before that time, microseconds since 1970.
     ``rows``: others may be left out. ``cold_rows`` is the number of rows that are ``COUNTED``. ``is_divisible``: shares of
     it answer the statement, one after the other; such an answer ``tells_time`` if it depends on when it is asked.
     """
 
     side: Side
+    cut: TableCut
     cold: Cold = Cold.NONE
     cold_ranges: tuple[OffsetRange, ...] = ()
     files: FileSpan = EVERY_FILE
@@ -163,6 +164,7 @@ def plan_rows(
             cold = Cold.RANGES
     return TableRead(
         side,
+        cut,
         cold,
         cold_ranges,
         tail=needed_ranges(cut.new_hot, rows) if side.has_tail else (),
@@ -189,7 +191,7 @@ def plan_read(
     """
     side = side_of(table, cut)
     if side is Side.SEAM:
-        return TableRead(side)
+        return TableRead(side, cut)
     read = plan_rows(side, cut, rows)
     if table in needs.shared:
         # Both sides lease the same rows of the tail.
@@ -208,7 +210,7 @@ def plan_read(
 
 
 def side_of(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Side:
-    """Return the side that is read: a table without a topic has but one, whatever a contract says.
+    """Return the side that is read: a table without a topic has but one, also under a contract.
 
     Raises:
         UnknownTable: the statement names the tail or the seam of such a table.

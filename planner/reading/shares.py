@@ -14,7 +14,6 @@ from typing import TypeAlias
 from planner.offsets import OffsetRange, cut_up, joined
 from planner.reading.filters import EVERY_FILE, NO_FILE, POSITIONS, FileSpan
 from planner.reading.plan import ReadShare, TableRead
-from planner.seam.cut import TableCut
 
 #: What a record of the tail is taken to weigh, beside the bytes of files.
 _RECORD_BYTES = 100
@@ -24,13 +23,7 @@ Files: TypeAlias = Sequence[tuple[int, int]] | None
 
 
 def split_read(
-    read: TableRead,
-    cut: TableCut,
-    files: Files,
-    count: int,
-    *,
-    statement_time_us: int,
-    hides_count: bool,
+    read: TableRead, files: Files, count: int, *, statement_time_us: int, hides_count: bool
 ) -> tuple[ReadShare, ...]:
     """Return at most ``count`` shares of a divisible read; none if there is nothing to split.
 
@@ -42,8 +35,8 @@ def split_read(
         return tuple(ReadShare(span, ranges) for span, ranges in shares)
     if len(shares) == 1:
         return ()
+    cut, when = read.cut, statement_time_us if read.tells_time else None
     cold = cut.cold
-    when = statement_time_us if read.tells_time else None
     name = split_name(shares, cut.table_uuid, cold.snapshot_id, cold.schema.schema_id, when)
     return tuple(ReadShare(span, ranges, name) for span, ranges in shares)
 
@@ -53,7 +46,7 @@ def split_scan(
 ) -> tuple[tuple[FileSpan, tuple[OffsetRange, ...]], ...]:
     """Return at most ``count`` shares of about the same size; one if there is nothing to split.
 
-    ``files`` are those that matter; of None, one reader has all. The spans have every position, whichever files there are.
+    ``files`` are those that matter; of None, one reader has all. The spans have every position, also without a file there.
     """
     spans = _spans(files, count)
     loads = [size for _, size in spans] + [0] * (

@@ -112,7 +112,7 @@ def plain_names(schema: pa.Schema, relations: Sequence[Relation]) -> pa.Schema:
 
 
 def nested(sql: str) -> str:
-    """Return a query around a query: whatever the text says, only a query can run (docs/internals/engine.md).
+    """Return a query around a query, so that only a query can run (docs/internals/engine.md).
 
     ORDER BY survives, parameters stay.
     """

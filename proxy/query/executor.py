@@ -324,8 +324,6 @@ class Statements:
         with self.grants.redacting_errors(session, parsed.names):
             reads = self._sources.reads(session, parsed, cuts, _context(parsed, ticket))
             shares = self._sources.shares(
-                parsed,
-                cuts,
                 reads,
                 session.max_endpoints,
                 statement_time_us=ticket.statement_time_us,
@@ -367,7 +365,7 @@ class Statements:
             if counted is not None and not any(read.tail for read in reads.values()):
                 name = name_of_count(parsed.written)
                 return MaterializedResult.of_count(name, counted, _metadata(planned))
-            result = self._run(session, parsed, planned, cuts, reads, deadline, stack)
+            result = self._run(session, parsed, planned, reads, deadline, stack)
             stream = StatementStream(
                 result, _metadata(planned), deadline, read_on, stack.pop_all()
             )
@@ -381,14 +379,13 @@ class Statements:
         session: Session,
         parsed: ParsedStatement,
         planned: Ticket,
-        cuts: Mapping[CutKey, TableCut],
         reads: Mapping[ResolvedTable, TableRead],
         deadline: Deadline,
         stack: contextlib.ExitStack,
     ) -> Result:
         """Start a statement over the relations of its cuts; ``stack`` frees what it uses."""
         context = _context(parsed, planned)
-        relations = self._sources.relations(session, parsed, cuts, reads, deadline, stack)
+        relations = self._sources.relations(session, parsed, reads, deadline, stack)
         document = parsed.over(relations)
         counted = counted_rows(reads.values())
         if counted is not None:
@@ -425,7 +422,7 @@ class Statements:
     ) -> MaterializedResult:
         """Run a statement that reads no table to its end."""
         with contextlib.ExitStack() as stack:
-            result = self._run(session, parsed, planned, {}, {}, deadline, stack)
+            result = self._run(session, parsed, planned, {}, deadline, stack)
             schema = result.schema.with_metadata(_metadata(planned) or None)
             return MaterializedResult(schema, tuple(result))
 

@@ -44,7 +44,7 @@ class Explainer:
         reads = self.sources.reads(session, parsed, cuts, context)
         reports = {}
         for table, read in reads.items():
-            cut = cuts[table.key]
+            cut = read.cut
             report = TableReport(
                 ages.get(table.table),
                 log_age_s=cut_of_tables.log_age_s if table.at is None else None,
@@ -63,4 +63,4 @@ class Explainer:
                 if read.cold is Cold.COUNTED
                 else self.store.count_files(cut.cold, read.rows),
             )
-        return explanation(reads, cuts, reports)
+        return explanation(reads, reports)

@@ -28,9 +28,9 @@ class StatementContext:
 
 
 def scan_filter(
-    engine: Engine, asking: StatementContext, places: Places, schema: TableSchema
+    engine: Engine, asking: StatementContext, positions: Places, schema: TableSchema
 ) -> ScanFilter:
-    """Return what rows of one table must meet, at any of the places that name it, to matter."""
+    """Return what rows of one table must meet, at any of the positions that name it, to matter."""
 
     def evaluate(constants: Node, columns: str) -> pa.Table:
         values = bound(asking.document, asking.values)
@@ -43,4 +43,4 @@ def scan_filter(
         )
 
     values = dict(zip(parameters(asking.document), asking.values, strict=False))
-    return file_conditions.scan_filter(evaluate, places, schema, values)
+    return file_conditions.scan_filter(evaluate, positions, schema, values)

@@ -244,7 +244,9 @@ def relation_name(table: ResolvedTable) -> str:
     moment = (
         "" if table.at is None else hashlib.sha256(repr(table.at).encode()).hexdigest()[:16]
     )
-    return f"__tc:{table.table}:{table.side.value or 'all'}{moment and '@'}{moment}"
+    # A statement may name a side, and have it of a contract, too.
+    side = f"{table.side.value or 'all'}{'*' if table.by_contract else ''}"
+    return f"__tc:{table.table}:{side}{moment and '@'}{moment}"
 
 
 def _sortable(key: CutKey) -> tuple[str, str]:

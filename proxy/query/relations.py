@@ -105,7 +105,6 @@ class Sources:
         self,
         session: Session,
         parsed: ParsedStatement,
-        cuts: Mapping[CutKey, TableCut],
         reads: Mapping[ResolvedTable, TableRead],
         deadline: Deadline,
         stack: contextlib.ExitStack,
@@ -118,18 +117,18 @@ class Sources:
         check = partial(deadline.check, WAITED_FOR_TAIL)
         for table, read in reads.items():
             if read.tail and table.key not in tails:
-                cut, names = cuts[table.key], read.columns.names
-                tail = self.tails.read(cut, check, names, _leased(cut, read), read.any_rows)
-                tails[table.key] = stack.enter_context(tail)
+                tails[table.key] = stack.enter_context(
+                    self.tails.read(
+                        read.cut, check, read.columns.names, _leased(read), read.any_rows
+                    )
+                )
         return [
-            self._relation(session, table, cuts[table.key], read, tails.get(table.key))
+            self._relation(session, table, read, tails.get(table.key))
             for table, read in reads.items()
         ] + [self._listing(name, session) for name in parsed.browsed]
 
     def shares(
         self,
-        parsed: ParsedStatement,
-        cuts: Mapping[CutKey, TableCut],
         reads: Mapping[ResolvedTable, TableRead],
         count: int,
         *,
@@ -143,20 +142,12 @@ class Sources:
         Raises:
             FederationError: as ``planner.ports.ColdStore.scan``.
         """
-        if len(reads) != 1 or parsed.browsed:
+        read = next((read for read in reads.values() if read.is_divisible), None)
+        if read is None:
             return ()
-        [(table, read)] = reads.items()
-        if not read.is_divisible:
-            return ()
-        cut = cuts[table.key]
-        files = self.store.file_positions(cut.cold, read.rows) if read.scans_cold else ()
+        files = self.store.file_positions(read.cut.cold, read.rows) if read.scans_cold else ()
         return split_read(
-            read,
-            cut,
-            files,
-            count,
-            statement_time_us=statement_time_us,
-            hides_count=hides_count,
+            read, files, count, statement_time_us=statement_time_us, hides_count=hides_count
         )
 
     def visible_table(
@@ -185,21 +176,21 @@ class Sources:
         is_bound = table in parsed.needs.offset_bound
         if table.side is Side.SEAM or not (has_files or is_bound):
             return EVERYTHING
-        places = parsed.places_of[table]
-        filtered = partial(scan_filter, self.engine, context, places, plain)
-        if not all(conjunct.is_fixed for place in places for conjunct in place):
+        positions = parsed.places_of[table]
+        filtered = partial(scan_filter, self.engine, context, positions, plain)
+        if not all(conjunct.is_fixed for position in positions for conjunct in position):
             return filtered()
-        key = (places, cut.table_uuid, plain.schema_id, plain.names, context.time_zone)
+        key = (positions, cut.table_uuid, plain.schema_id, plain.names, context.time_zone)
         return self._once.get(key, filtered, chars=parsed.chars)
 
     def _relation(
         self,
         session: Session,
         table: ResolvedTable,
-        cut: TableCut,
         read: TableRead,
         tail: LeasedTail | None,
     ) -> Relation:
+        cut = read.cut
         rows: list[SqlRelation | ArrowRelation] = []
         if read.side is Side.SEAM:
             seam = seam_rows(cut, self.pins.facts(cut.table), self.tails.facts(cut))
@@ -234,13 +225,12 @@ class Sources:
         return Relation(listing_name(name), rows.schema, (ArrowRelation(rows),))
 
 
-def _leased(cut: TableCut, read: TableRead) -> Sequence[OffsetRange]:
+def _leased(read: TableRead) -> Sequence[OffsetRange]:
     """Return the ranges of the cut that have the records of a read; a follower's begin inside of them."""
+    if read.cut.increment is None or read.cut.hot is None:
+        return read.tail
     partitions = {span.partition for span in read.tail}
-    ranges = () if cut.hot is None else cut.hot.ranges
-    return (
-        read.tail if cut.increment is None else [r for r in ranges if r.partition in partitions]
-    )
+    return [span for span in read.cut.hot.ranges if span.partition in partitions]
 
 
 def _columns(pin_or_cut: Pin | TableCut) -> TableSchema:

@@ -76,14 +76,14 @@ class Lake:
     """``before`` is called with the name of each step that reads or commits: ``pin``, ``measure``, ``batch``,
     ``scan``, ``commit``."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_store: Callable[..., MemoryColdStore] = MemoryColdStore) -> None:
         self.before: Callable[[str], None] = lambda _: None
         self.log = MemoryLog(
             batch_rows=3,
             on_measure=lambda: self.before("measure"),
             on_batch=lambda: self.before("batch"),
         )
-        self.store = MemoryColdStore(fault=self._fault)
+        self.store = make_store(fault=self._fault)
         self.catalog_answers = self.brokers_answer = True
         self.numbers = 0
         self.topics: dict[str, Topic] = {}

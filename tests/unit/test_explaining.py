@@ -56,9 +56,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     table = ResolvedTable(FLOWS, side)
     read = plan_read(needs, table, cut, is_open=True)
-    batch = explanation(
-        {table: read}, {table.key: cut}, {} if report is None else {table: report}
-    )
+    batch = explanation({table: read}, {} if report is None else {table: report})
     assert batch.schema == EXPLAIN_SCHEMA
     return batch.to_pylist()
 
@@ -134,7 +132,7 @@ def test_the_past_is_told_with_what_chose_it() -> None:
     result = ResolvedTable(FLOWS, at=at)
     observed = {result: TableReport(contract="AT (VERSION => 3)", log_age_s=2.5)}
     read = plan_read(NEEDS, result, value, is_open=True)
-    cold, tail = explanation({result: read}, {result.key: value}, observed).to_pylist()
+    cold, tail = explanation({result: read}, observed).to_pylist()
     assert cold["table"] == tail["table"] == "lake.net.flows AT (VERSION => 3)"
     assert cold["contract"] == tail["contract"] == "AT (VERSION => 3)"
     assert (cold["log_age_s"], tail["log_age_s"]) == (None, 2.5)
@@ -143,3 +141,12 @@ def test_the_past_is_told_with_what_chose_it() -> None:
     assert tail["why"] == "offsets from the watermark to the cut's end are in Kafka only"
     below = cut_until(pin(10), vector(4), None)
     assert why(below)[1] == "skipped: the cut ends at the watermark or below"
+
+
+def test_of_a_table_without_a_topic_a_contract_for_the_tail_reads_all() -> None:
+    plain = cold_cut(pin(binding=None))
+    table = ResolvedTable(FLOWS, Side.TAIL, by_contract=True)
+    read = plan_read(NEEDS, table, plain, is_open=True)
+    [row] = explanation({table: read}, {}).to_pylist()
+    assert (row["table"], row["side"]) == ("lake.net.flows", "cold")
+    assert row["why"] == "the pinned snapshot, whole"

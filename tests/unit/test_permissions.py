@@ -324,7 +324,7 @@ def test_explain_tells_no_counts_to_those_who_see_some_rows() -> None:
     cut = plan_cut(pin(10, 20), bounds((3, 15), (5, 20)))
     facts = TableReport(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 0, is_counted=False)
     read = plan_read(StatementNeeds(), TABLE, cut, is_open=False)
-    cold, tail = explanation({TABLE: read}, {TABLE.key: cut}, {TABLE: facts}).to_pylist()
+    cold, tail = explanation({TABLE: read}, {TABLE: facts}).to_pylist()
     reply = {name for row in (cold, tail) for name, value in row.items() if value is not None}
     assert reply == {"table", "side", "why", "snapshot_id", "schema_id", "metadata_age_s"}
     assert (

@@ -205,7 +205,7 @@ class LakeReader(DataSourceReader):
             rows = EVERYTHING if self._condition is None else self._condition.files
             read = plan_rows(self._side, self._cut, rows)
             columns = self._tasks.schema.columns
-            return shares(opened.store, self._cut, read, columns, self._condition)
+            return shares(opened.store, read, columns, self._condition)
         except FederationError as error:
             raise pack(error) from error
         finally:

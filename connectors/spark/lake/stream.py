@@ -231,7 +231,7 @@ class LakeStream(DataSourceStreamReader):
         self._at = end.next
         assert self._opened is not None  # noqa: S101 - by the cut
         read = plan_rows(Side.BOTH, part, records_only=True)
-        return shares(self._opened.store, part, read, self._columns.columns)
+        return shares(self._opened.store, read, self._columns.columns)
 
 
 def _topic_id(cut: TableCut) -> str:

@@ -219,19 +219,18 @@ _MAX_ALTERNATIVES = 100
 
 def shares(
     store: IcebergStore,
-    cut: TableCut,
     read: TableRead,
     columns: Sequence[Column],
     condition: RowFilter | None = None,
 ) -> list[InputPartition]:
-    """Share out what is read of a cut; ``columns`` are those that are read, by field id.
+    """Share out what is read of a table; ``columns`` are those that are read, by field id.
 
     Rows for which ``condition`` does not hold may be left out.
 
     Raises:
         FederationError: as ``IcebergStore.scan``.
     """
-    return [*_cold(store, cut, read, columns, condition), *_hot(cut, read)]
+    return [*_cold(store, read, columns, condition), *_hot(read)]
 
 
 def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFilter:
@@ -256,14 +255,13 @@ def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFi
 
 def _cold(
     store: IcebergStore,
-    cut: TableCut,
     read: TableRead,
     columns: Sequence[Column],
     condition: RowFilter | None,
 ) -> list[InputPartition]:
     if not read.scans_cold:
         return []
-    ids = {column.field_id for column in columns}
+    cut, ids = read.cut, {column.field_id for column in columns}
     schema, ranges = cut.cold.schema, read.cold_ranges
     names = {column.name for column in schema.columns if column.field_id in ids}
     if condition is not None:
@@ -301,7 +299,8 @@ def _share(
     return ColdShare(str(cut.table), sql, cut.cold.schema)
 
 
-def _hot(cut: TableCut, read: TableRead) -> list[InputPartition]:
+def _hot(read: TableRead) -> list[InputPartition]:
+    cut = read.cut
     if cut.hot is None or cut.binding is None:
         return []
     return [
