@@ -21,7 +21,8 @@ from proxy.access.authentication.callers import (
     identify,
     login_of,
 )
-from proxy.access.shares import Shares
+from proxy.access.fairness import Slots
+from proxy.access.limits import Rate, ServerPolicy
 from proxy.deadline import Deadline
 from proxy.flightsql.errors import Boundary
 from proxy.flightsql.messages import UnknownCommand
@@ -29,7 +30,6 @@ from proxy.flightsql.options import ALIASES, OF_ONE_CALL, SETTINGS
 from proxy.flightsql.service import Request
 from proxy.flightsql.state.calls import Calls
 from proxy.flightsql.state.client_session import ClientSession
-from proxy.flightsql.state.quotas import Rate, ServerPolicy
 from proxy.flightsql.state.sessions import Opening, Sessions
 from proxy.flightsql.state.tokens import is_session_token
 from proxy.ops.call_record import CallRecord
@@ -147,7 +147,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         self.calls = calls
         self.policy = policy
         self.rate = rate
-        self._logins = Shares(_MAX_LOGINS, "logins")
+        self._logins = Slots(_MAX_LOGINS, "logins")
         #: Apart for tokens and for the rest: a password takes long to check.
         self._entries = tuple(tuple(_Entry() for _ in range(_ENTRIES)) for _ in range(2))
 
@@ -266,7 +266,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         access = self.policy.access
         login = login_of(authorization)
         # Without a password there is nothing to check that would take time.
-        with contextlib.nullcontext() if login is None else self._logins.one(login[0]):
+        with contextlib.nullcontext() if login is None else self._logins.slot(login[0]):
             proof = identify(authorization, access)
         if not isinstance(proof, Bearer):
             return proof

@@ -16,6 +16,8 @@ from pyarrow import flight
 
 from planner.errors import BadConfig, Cancelled, Unavailable
 from proxy.access.authentication.callers import Access
+from proxy.access.blame import Blame
+from proxy.access.limits import LimitsOf, Rate, ServerPolicy, UserLimits
 from proxy.flightsql import actions, messages, uploads
 from proxy.flightsql.backend import Backend
 from proxy.flightsql.errors import Boundary, schema_boundary
@@ -24,11 +26,10 @@ from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.middleware import CallGate, Handshake
 from proxy.flightsql.service import FlightAnswer, Request, Service
 from proxy.flightsql.state.calls import Call, Calls
-from proxy.flightsql.state.quotas import LimitsOf, Rate, ServerPolicy, Slots, UserLimits
 from proxy.flightsql.state.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
+from proxy.flightsql.state.streams import StreamQueue
 from proxy.flightsql.state.tokens import SessionTokens
 from proxy.ops.call_record import Journal
-from proxy.process.suspects import Suspects
 
 _MIDDLEWARE = "call"
 #: How rows go out. Left to pyarrow, it is worked out for each stream, from the environment.
@@ -56,7 +57,7 @@ class _Parts:
 
     calls: Calls
     sessions: Sessions
-    slots: Slots
+    streams: StreamQueue
     gate: CallGate
 
 
@@ -92,7 +93,7 @@ class FlightSqlServer:
     ) -> None:
         """Let callers take more, or less, from now on; running statements keep their places."""
         self._policy.limits_of = limits_of
-        self._parts.slots.resize(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
+        self._parts.streams.resize(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
 
     def listen_again(self, tls: Tls | None) -> None:
         """Listen on the same port with another certificate, as clients see it: reconnecting.
@@ -165,14 +166,14 @@ def start(
     limits_of: LimitsOf = lambda _user, _groups: UserLimits(),
     session_secret: bytes | None = None,
     journals: Sequence[Journal] = (),
-    suspects: Suspects | None = None,
+    blame: Blame | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> FlightSqlServer:
     """Listen on ``host:port`` (0: any free port) and serve ``backend``; the caller stops the server.
 
     At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a place.
     Servers with one ``session_secret`` and the same users take each other's session tokens. ``journals`` get the
-    record of every call that is over. ``suspects`` says whose statements are not wanted now.
+    record of every call that is over. ``blame`` says whose statements are not wanted now.
 
     Raises:
         BadConfig: the address cannot be listened on, or the certificate is not usable.
@@ -187,10 +188,8 @@ def start(
         max_sessions=max_sessions,
         tokens=None if session_secret is None else SessionTokens(session_secret, time.time),
     )
-    slots = Slots(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
-    service = Service(
-        backend, product, sessions, slots, calls.check_open, suspects or Suspects()
-    )
+    streams = StreamQueue(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
+    service = Service(backend, product, sessions, streams, calls.check_open, blame or Blame())
     entry = CallGate(sessions, calls, policy, Rate(clock_s))
 
     def listen(port: int, tls: Tls | None) -> _FlightServer:
@@ -205,7 +204,9 @@ def start(
             ) from error
 
     try:
-        return FlightSqlServer(listen, port, tls, policy, _Parts(calls, sessions, slots, entry))
+        return FlightSqlServer(
+            listen, port, tls, policy, _Parts(calls, sessions, streams, entry)
+        )
     except BadConfig:
         calls.close(0)
         raise

@@ -37,6 +37,7 @@ from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
 from planner.statement.references import CutKey
 from planner.ticket import Ticket, TicketTable
+from proxy.access.fairness import PlanningQueue
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
 from proxy.deadline import Deadline
@@ -55,7 +56,6 @@ from proxy.query.signature import Signatures
 from proxy.query.stream import MaterializedResult, StatementStream
 from proxy.query.tickets import Tickets, parameter_values, summary, to_ipc
 from proxy.query.time_travel import When
-from proxy.query.turns import Turns
 from proxy.query.whose_files import of_tables
 from proxy.session import Planned, Prepared, Renewed, Session, Stream, TicketSummary
 from proxy.tail.tails import Tails
@@ -126,7 +126,7 @@ class Statements:
         )
         self._signatures = Signatures(engine, self._sources)
         self._threads = ThreadPool()
-        self._turns = Turns()
+        self._planning = PlanningQueue()
 
     def close(self) -> None:
         """End the threads, without waiting for abandoned work."""
@@ -218,7 +218,7 @@ class Statements:
 
     def _question(self, session: Session, sql: str, deadline: Deadline) -> _Question:
         """Parse, gate and resolve a statement. Nothing is pinned yet."""
-        with self._turns.one(session, sql, deadline):
+        with self._planning.slot(session.payer, sql, deadline):
             inner, path = explained(sql), self.browsing.path(session)
             contract = FreshnessContract.of(session)
             side = contract.freshness.side
@@ -234,7 +234,7 @@ class Statements:
         question = self._question(session, sql, deadline)
         when = When.at(self._now_us(), session.zone)
         pins = self.cutter.pins(question.parsed, question.contract, when)
-        with self._turns.one(session, sql, deadline):
+        with self._planning.slot(session.payer, sql, deadline):
             prepared = self._signatures.prepared(session, question.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if question.is_explain else prepared
 
@@ -257,7 +257,7 @@ class Statements:
             for expected in cuts.values():
                 self._tails.expect(expected)
         # A statement to explain binds nothing.
-        with self._turns.one(session, sql, deadline):
+        with self._planning.slot(session.payer, sql, deadline):
             columns = self._signatures.columns(
                 session, parsed, cuts, parameters, is_bound=not question.is_explain
             )
@@ -321,7 +321,7 @@ class Statements:
 
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:
         inner = explained(planned.sql) if planned.answer is not None else planned.sql
-        with self._turns.one(session, planned.sql, deadline):
+        with self._planning.slot(session.payer, planned.sql, deadline):
             parsed = self._parser.read(inner or "", planned.search_path, session, planned.side)
         self.grants.check(session, parsed.names, planned.granted)
         if planned.answer is not None:

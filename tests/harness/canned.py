@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from planner import errors
 from proxy.access.authentication.callers import Access
+from proxy.access.limits import UserLimits
 from proxy.deadline import Deadline
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import FlightSqlServer, start
-from proxy.flightsql.state.quotas import UserLimits
 from proxy.session import (
     COMMENT,
     TYPE_NAME,

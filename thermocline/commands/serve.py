@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.errors import FederationError, RequestError
+from proxy.access.blame import Blame, new_file
 from proxy.process.garbage import collecting_rarely
 from proxy.process.memory import bound_arenas
 from proxy.process.sockets import allow_open_files, await_free
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
-from proxy.process.suspects import Suspects, new_file
 from thermocline.config.settings import Settings, load
 from thermocline.serve.ingestion import ingesting
 from thermocline.serve.logs import log_to_stderr
@@ -54,9 +54,7 @@ _SWITCH_S = 0.0005
 @click.option(
     "--supervised", is_flag=True, hidden=True, help="This process is the supervisor's child."
 )
-@click.option(
-    "--suspects", type=int, hidden=True, help="A descriptor: see proxy.process.suspects."
-)
+@click.option("--suspects", type=int, hidden=True, help="A descriptor: see proxy.access.blame.")
 @click.option("--no-supervisor", is_flag=True, help="Run in this process; nothing restarts it.")
 @click.option(
     "--try-lock",
@@ -252,7 +250,7 @@ def _started(
     from thermocline.serve.assembly import running_server
 
     with running_server(
-        settings, read=read, lock=lock, ingestion=ingestion, suspects=Suspects(suspects)
+        settings, read=read, lock=lock, ingestion=ingestion, blame=Blame(suspects)
     ) as running:
         parent.answer()
         yield running
