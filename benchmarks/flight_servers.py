@@ -97,7 +97,7 @@ class MemoryBackend:
         }
 
     @property
-    def browsing(self) -> Browsing:
+    def browser(self) -> Browsing:
         return self
 
     def configure(self, session: Session, before: Session | None = None) -> Session:

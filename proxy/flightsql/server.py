@@ -181,7 +181,7 @@ def start(
     calls = Calls(journals=journals)
     policy = ServerPolicy(access, limits_of)
     sessions = Sessions(
-        backend.browsing,
+        backend.browser,
         policy,
         clock_s=clock_s,
         idle_timeout_s=idle_timeout_s,

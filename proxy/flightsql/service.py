@@ -142,7 +142,7 @@ class Service:
             metadata_request = MetadataRequest(
                 message,
                 request.client.session,
-                self._backend.browsing,
+                self._backend.browser,
                 self._product,
                 self._schema_cache,
             )
@@ -260,12 +260,12 @@ class Service:
         """What USE sets: a catalog and a schema of it, or else a schema of the present one."""
         if not place:
             return {}
-        if same_name(place[0], self._backend.browsing.catalogs(session)) is not None:
+        if same_name(place[0], self._backend.browser.catalogs(session)) is not None:
             schemas = {"schema": ".".join(place[1:])} if len(place) > 1 else {}
             return {"catalog": place[0], **schemas}
         here = [
             schema
-            for catalog, schema in self._backend.browsing.schemas(session)
+            for catalog, schema in self._backend.browser.schemas(session)
             if catalog == session.catalog
         ]
         name = ".".join(place)

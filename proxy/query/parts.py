@@ -12,12 +12,12 @@ from planner.statement.references import CutKey
 from planner.ticket import Ticket, padded
 from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement
-from proxy.query.relations import Sources
+from proxy.query.relations import Relations
 from proxy.session import Session
 
 
 def in_parts(
-    sources: Sources,
+    relations: Relations,
     session: Session,
     parsed: ParsedStatement,
     cuts: Mapping[CutKey, TableCut],
@@ -45,7 +45,7 @@ def in_parts(
     ):
         return ()
     cut = cuts[table.key]
-    files, ranges = sources.pieces(session, parsed, cut, context)
+    files, ranges = relations.pieces(session, parsed, cut, context)
     shares = split_scan(files, ranges, count)
     if hides_count:
         shares += ((NO_FILE, ()),) * (count - len(shares))

@@ -45,7 +45,7 @@ def statements(engine: Engine) -> Iterator[Statements]:
 
 @pytest.fixture
 def session(statements: Statements) -> Session:
-    return statements.browsing.configure(SESSION)
+    return statements.browser.configure(SESSION)
 
 
 def answer_of(statements: Statements, session: Session, sql: str) -> tuple[bytes, list[Any]]:
@@ -246,7 +246,7 @@ def expires(statements: Statements) -> None:
 
 
 def is_closed(statements: Statements) -> None:
-    statements.grants.policy = GrantList(())
+    statements.access.policy = GrantList(())
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,6 @@ OTHER_CALLS = {
     "proxy/flightsql/uploads.py",
     "proxy/query/explain.py",
     "proxy/query/parts.py",
-    "proxy/query/whose_files.py",
 }
 _PATH = re.compile(r"<!-- path -->\n```text\n(.*?)```", re.DOTALL)
 _STEP = re.compile(r"(?P<indent> *)(?P<file>[\w/]+\.py)(?P<port> \(port\))? {2,}\S")

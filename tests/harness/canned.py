@@ -94,7 +94,7 @@ class CannedBackend:
         self._planned: dict[bytes, tuple[str, list[object], str | None]] = {}
 
     @property
-    def browsing(self) -> Browsing:
+    def browser(self) -> Browsing:
         return self
 
     def configure(self, session: Session, before: Session | None = None) -> Session:

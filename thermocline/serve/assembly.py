@@ -137,7 +137,7 @@ def running_parts(
             default_path=default_path(settings),
         )
         stack.callback(statements.close)
-        statements.grants.policy = policy(settings, statements.grants.expression)
+        statements.access.policy = policy(settings, statements.access.expression)
         yield Parts(statements, pins, tails, keeper, watchdog, store, engine)
 
 
