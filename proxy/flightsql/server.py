@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyarrow import flight
 from planner.errors import BadConfig, Cancelled, Unavailable
 from proxy.access.authentication.callers import Access
 from proxy.access.blame import Blame
-from proxy.access.limits import LimitsOf, Rate, ServerPolicy, UserLimits
+from proxy.access.limits import LimitsOf, Rate, ServerPolicy
 from proxy.flightsql import actions, messages, uploads
 from proxy.flightsql.backend import Backend
 from proxy.flightsql.errors import Boundary, schema_boundary
@@ -52,6 +52,34 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens. Port 0: any that is free."""
+
+    host: str
+    port: int
+    tls: Tls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What a server is started with.
+
+    At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a slot.
+    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journals`` get the
+    record of every call that is over.
+    """
+
+    product: Product
+    max_streams: int = 32
+    max_queued: int = 256
+    stream_wait_s: float = 5.0
+    max_sessions: int = MAX_SESSIONS
+    idle_timeout_s: float = IDLE_TIMEOUT_S
+    session_secret: bytes | None = field(default=None, repr=False)
+    journals: Sequence[Journal] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Parts:
     """What all listeners of one server share."""
 
@@ -65,13 +93,13 @@ class FlightSqlServer:
     """A listening server. ``port`` is the real one, also if 0 was asked for."""
 
     def __init__(
-        self, listen: _Listen, port: int, tls: Tls | None, policy: ServerPolicy, parts: _Parts
+        self, listen: _Listen, address: Address, policy: ServerPolicy, parts: _Parts
     ) -> None:
         self._listen = listen
         self._policy = policy
         self._parts = parts
         self._changing = threading.Lock()
-        self._flight = listen(port, tls)
+        self._flight = listen(address.port, address.tls)
         self.port: int = self._flight.port
 
     @property
@@ -152,45 +180,35 @@ class FlightSqlServer:
 
 def start(
     backend: Backend,
-    *,
-    host: str,
-    port: int,
-    access: Access,
-    product: Product,
-    tls: Tls | None = None,
-    max_streams: int = 32,
-    max_queued: int = 256,
-    stream_wait_s: float = 5.0,
-    max_sessions: int = MAX_SESSIONS,
-    idle_timeout_s: float = IDLE_TIMEOUT_S,
-    limits_of: LimitsOf = lambda _user, _groups: UserLimits(),
-    session_secret: bytes | None = None,
-    journals: Sequence[Journal] = (),
+    address: Address,
+    policy: ServerPolicy,
+    options: ServerOptions,
     blame: Blame | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> FlightSqlServer:
-    """Listen on ``host:port`` (0: any free port) and serve ``backend``; the caller stops the server.
-
-    At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a place.
-    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journals`` get the
-    record of every call that is over. ``blame`` says whose statements are not wanted now.
+    """Listen on ``address`` and serve ``backend``; the caller stops the server. ``blame`` says whose statements are not wanted now.
 
     Raises:
         BadConfig: the address cannot be listened on, or the certificate is not usable.
     """
-    calls = Calls(journals=journals)
-    policy = ServerPolicy(access, limits_of)
+    calls = Calls(journals=options.journals)
+    secret = options.session_secret
     sessions = Sessions(
         backend.browser,
         policy,
         clock_s=clock_s,
-        idle_timeout_s=idle_timeout_s,
-        max_sessions=max_sessions,
-        tokens=None if session_secret is None else SessionTokens(session_secret, time.time),
+        idle_timeout_s=options.idle_timeout_s,
+        max_sessions=options.max_sessions,
+        tokens=None if secret is None else SessionTokens(secret, time.time),
     )
-    streams = StreamQueue(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
-    service = Service(backend, product, sessions, streams, calls.check_open, blame or Blame())
+    streams = StreamQueue(
+        options.max_streams, wait_s=options.stream_wait_s, max_waiting=options.max_queued
+    )
+    service = Service(
+        backend, options.product, sessions, streams, calls.check_open, blame or Blame()
+    )
     entry = CallGate(sessions, calls, policy, Rate(clock_s))
+    host = address.host
 
     def listen(port: int, tls: Tls | None) -> _FlightServer:
         try:
@@ -204,9 +222,7 @@ def start(
             ) from error
 
     try:
-        return FlightSqlServer(
-            listen, port, tls, policy, _Parts(calls, sessions, streams, entry)
-        )
+        return FlightSqlServer(listen, address, policy, _Parts(calls, sessions, streams, entry))
     except BadConfig:
         calls.close(0)
         raise

@@ -13,8 +13,9 @@ from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from proxy.access.blame import Blame
+from proxy.access.limits import ServerPolicy
 from proxy.engine.engine import Engine
-from proxy.flightsql.server import FlightSqlServer, start
+from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States, degraded, reading
 from proxy.process.landlock import FileSystemLock
@@ -198,23 +199,22 @@ def running_server(
         audit = stack.enter_context(open_journal(settings))
         flight = start(
             parts.statements,
-            host=server.host,
-            port=server.port,
-            access=access(settings),
-            product=product(),
-            tls=tls(settings),
-            max_streams=server.max_streams,
-            max_queued=server.max_queued,
-            stream_wait_s=server.queue_wait_s,
-            idle_timeout_s=settings.access.session_idle_s,
-            limits_of=limits_of(settings),
-            journals=(metrics.read, audit),
-            blame=blame,
-            session_secret=(
-                None
-                if server.ticket_secret is None
-                else server.ticket_secret.get_secret_value().encode()
+            Address(server.host, server.port, tls(settings)),
+            ServerPolicy(access(settings), limits_of(settings)),
+            ServerOptions(
+                product(),
+                max_streams=server.max_streams,
+                max_queued=server.max_queued,
+                stream_wait_s=server.queue_wait_s,
+                idle_timeout_s=settings.access.session_idle_s,
+                session_secret=(
+                    None
+                    if server.ticket_secret is None
+                    else server.ticket_secret.get_secret_value().encode()
+                ),
+                journals=(metrics.read, audit),
             ),
+            blame,
         )
         watchdog.farewell = flight.give_up
         metrics.running.set_function(lambda: flight.streaming)
