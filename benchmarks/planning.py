@@ -65,7 +65,7 @@ def command(results: Path, repeats: int, partitions: int, seed: int) -> None:
     ):
         pin, bounds = pins.get(TABLE), log.measure([TOPIC])[TOPIC]
         session, deadline = (
-            statements.browsing.configure(Session("benchmark")),
+            statements.browser.configure(Session("benchmark")),
             Deadline(60),
         )
         texts = (f"{_STATEMENT} HAVING count(*) > {number}" for number in itertools.count())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 from zoneinfo import available_timezones
@@ -55,6 +55,11 @@ class Session:
     @property
     def zone(self) -> str:
         return self.time_zone or "UTC"
+
+    @property
+    def payer(self) -> Hashable:
+        """Whose slot planning takes: the user's; anonymous sessions have one each."""
+        return self.user or (self.id,)
 
 
 @dataclass(frozen=True, slots=True)

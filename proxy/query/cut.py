@@ -5,8 +5,8 @@ Pin each table, measure all logs in one round, decide. Tables of the past are cu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
@@ -16,6 +16,7 @@ from planner.offsets import OffsetVector
 from planner.ports import ColdStore
 from planner.seam.cut import Pin, TableCut
 from planner.seam.freshness import LIVE, Freshness, parse_freshness, parse_wait_for
+from planner.seam.incremental import check_followed, narrow, parse_after
 from planner.seam.time_travel import AtCut, parse_cut
 from planner.statement.references import CutKey
 from planner.ticket import TicketTable
@@ -71,6 +72,17 @@ class Cuts:
 
     by_key: Mapping[CutKey, TableCut]
     log_age_s: float | None = None
+
+    def narrowed(self, after: str, sides: Collection[str]) -> Cuts:
+        """Return the cuts without what a follower of the statement has read, who is at the position ``after``.
+
+        Raises:
+            FederationError: as ``check_followed`` and ``narrow``.
+        """
+        position = parse_after(after)
+        check_followed([table for (table, _), cut in self.by_key.items() if cut.hot], sides)
+        narrowed = {key: narrow(cut, position) for key, cut in self.by_key.items()}
+        return replace(self, by_key=narrowed)
 
 
 class SnapshotCutter:

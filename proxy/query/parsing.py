@@ -125,7 +125,7 @@ class StatementParser:
 
     engine: Engine
     pins: PinCache
-    grants: AccessPolicy
+    access: AccessPolicy
     _once: StatementCache = field(default_factory=StatementCache, init=False)
 
     def read(
@@ -154,12 +154,12 @@ class StatementParser:
                 ),
                 chars=len(sql),
             )
-        tables = self.grants.visible(session, self.pins.tables())
+        tables = self.access.visible(session, self.pins.tables())
         try:
             return self._resolved(sql, document, named, path, tables, side)
         except UnknownTable:
-            newer = self.grants.visible(
-                session, self.pins.relist(session.user, partial(self.grants.is_open, session))
+            newer = self.access.visible(
+                session, self.pins.relist(session.user, partial(self.access.is_open, session))
             )
             if newer == tables:
                 raise

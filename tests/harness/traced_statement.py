@@ -16,9 +16,10 @@ from typing import Any
 import adbc_driver_flightsql.dbapi as adbc
 
 from proxy.access.authentication.callers import Access
+from proxy.access.limits import ServerPolicy
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.middleware import CallGate
-from proxy.flightsql.server import start
+from proxy.flightsql.server import Address, ServerOptions, start
 from tests.harness.flows import tier, write
 from tests.harness.lake import Lake
 
@@ -49,10 +50,9 @@ def main() -> None:
     threading.setprofile(profile)
     server = start(
         lake.statements,
-        host="127.0.0.1",
-        port=0,
-        access=Access(allow_anonymous=True),
-        product=Product("Thermocline", "1"),
+        Address("127.0.0.1", 0),
+        ServerPolicy(Access(allow_anonymous=True)),
+        ServerOptions(Product("Thermocline", "1")),
     )
     with (
         adbc.connect(f"grpc://127.0.0.1:{server.port}", autocommit=True) as connection,

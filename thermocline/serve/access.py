@@ -22,8 +22,8 @@ from proxy.access.authentication.credentials import Credentials
 from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
 from proxy.access.authentication.lockout import Lockout
+from proxy.access.limits import LimitsOf, UserLimits
 from proxy.flightsql.server import Tls
-from proxy.flightsql.state.quotas import LimitsOf, UserLimits
 from thermocline.config.settings import AccessSettings, Limits, Settings
 
 P = ParamSpec("P")

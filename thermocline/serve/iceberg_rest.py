@@ -52,7 +52,7 @@ def serving_live_tables(
         cutter=parts.statements.cutter,
         tails=parts.tails,
         engine=parts.engine,
-        grants=parts.statements.grants,
+        grants=parts.statements.access,
         files=files,
         ttl_s=rest.live_ttl_s,
         max_bytes=rest.max_live_bytes,
@@ -64,7 +64,7 @@ def serving_live_tables(
             lambda session: [
                 name
                 for name in settings.catalogs
-                if parts.statements.grants.is_open(session, name)
+                if parts.statements.access.is_open(session, name)
             ],
             lambda table: credentials(rest, parts, table),
         )
