@@ -6,20 +6,25 @@ memory. Prints a JSON list of files, in the order they first ran.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
+from pyarrow import flight
 
 from proxy.access.authentication.callers import Access
 from proxy.access.limits import ServerPolicy
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.middleware import CallGate
-from proxy.flightsql.server import Address, ServerOptions, start
+from proxy.flightsql.server import Address, ServerOptions, _FlightServer, start
 from tests.harness.flows import tier, write
 from tests.harness.lake import Lake
 
@@ -37,13 +42,29 @@ def main() -> None:
         if event == "call" and frame.f_code.co_filename.startswith(_OURS):
             files[frame.f_code.co_filename] = None
 
-    started = CallGate.start_call
+    def profiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Python makes the state of a gRPC thread anew each time it is entered, without a profile."""
 
-    def start_call(gate: CallGate, *arguments: Any) -> Any:
-        sys.setprofile(profile)
-        return started(gate, *arguments)
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            sys.setprofile(profile)
+            return function(*arguments)
 
-    CallGate.start_call = start_call  # type: ignore[assignment, method-assign]
+        return call
+
+    def pulled(schema: pa.Schema, batches: Iterator[Any], options: Any) -> Any:
+        def each() -> Iterator[Any]:
+            pull = profiled(batches.__next__)
+            with contextlib.suppress(StopIteration):
+                while True:
+                    yield pull()
+
+        return make_stream(schema, each(), options)
+
+    make_stream, flight.GeneratorStream = flight.GeneratorStream, pulled
+    CallGate.start_call = profiled(CallGate.start_call)  # type: ignore[method-assign]
+    for name in ("get_flight_info", "do_get", "do_action", "do_put"):
+        setattr(_FlightServer, name, profiled(getattr(_FlightServer, name)))
     lake = Lake()
     write(lake, 0, 5)
     tier(lake, 3)
