@@ -160,13 +160,13 @@ def create_table(
                 raise exists
             _drop_without_rows(catalog, table, binding)
         # pyiceberg 0.12 stages a new table in flat namespaces only. Elsewhere, between the two commits, the table
-        # is bound and has no watermark, which ``pin`` refuses: nobody can read it as empty.
+        # is bound and has no watermark, which ``pin`` refuses: no reader takes it for empty.
         stages = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)
         try:
             if not stages or not _is_staged(catalog, definition, first):
                 _commit(catalog.create_table(*definition).transaction(), first)
         except (TableAlreadyExistsError, CommitFailedException) as error:
-            # Somebody else created it since: a catalog says so by either error.
+            # It was created since: a catalog says so by either error.
             raise exists from error
         if TAG not in catalog.load_table(identifier).metadata.refs:
             catalog.drop_table(identifier)
