@@ -70,7 +70,7 @@ def append_files(
 
 
 def remove_files(loaded: Any, files: Sequence[ParquetFile]) -> None:
-    """Remove files that nobody refers to, as far as that goes: what stays is an orphan."""
+    """Remove files without a reference, as far as that goes: what stays is an orphan."""
     for file in files:
         with contextlib.suppress(Py4JError):
             loaded.io().deleteFile(file.location)

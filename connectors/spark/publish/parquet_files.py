@@ -1,6 +1,6 @@
 """Writes a task's rows as Parquet files of a table, in the task itself, and reports them.
 
-Nothing here is committed: files that nobody registers are orphans, as those of Iceberg's own writer are when its process
+Nothing here is committed: files without a registration are orphans, as those of Iceberg's own writer are when its process
 dies. Names differ between attempts, so that one never writes what another wrote. The driver reads the footers (``written``).
 """
 
