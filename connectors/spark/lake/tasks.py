@@ -27,7 +27,7 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, OFFSET_COLUMNS
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 from planner.reading.filters import EVERYTHING, Condition, ScanFilter
-from planner.reading.plan import Cold, TableRead
+from planner.reading.plan import ColdMode, TableRead
 from planner.reading.shares import split_ranges
 from planner.schema import Column, TableSchema, project
 from planner.seam.binding import Binding
@@ -263,7 +263,7 @@ def _cold(
     cut, ids = read.cut, {column.field_id for column in columns}
     schema, ranges = cut.cold.schema, read.cold_ranges
     names = {column.name for column in schema.columns if column.field_id in ids}
-    if read.cold is Cold.WHOLE:
+    if read.cold is ColdMode.WHOLE:
         # One column at least: rows without any could not be counted.
         names, rows = names or {schema.columns[0].name}, read.rows
     else:
