@@ -22,7 +22,7 @@ define asked
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars classes check lint unit cover format test soak demo bench docs wheel lock clean
+.PHONY: help setup jars classes check lint unit cover format test soak demo example bench docs wheel lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ soak: $(STAMP) classes  ## the long seeded runs, and unit tests with other examp
 
 demo: $(STAMP)  ## real Kafka, Iceberg, Spark, Flight SQL on this machine: ARGS="--seconds 90 --check"
 	$(BIN)/thermocline demo $(ARGS)
+
+example: $(STAMP)  ## the first example of the README, over the demo's tables: half a minute
+	$(BIN)/python examples/both_sides.py
 
 bench: $(STAMP) jars  ## the benchmarks of benchmarks/README.md
 	$(BIN)/python -m benchmarks $(ARGS)

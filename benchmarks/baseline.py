@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from benchmarks.world import TOPIC, DataFile, World
 from connectors import duckdb_extensions as extensions
 from connectors.decoding.registry import decoder_for
-from connectors.iceberg.store import scan_sql
+from connectors.iceberg.relations import scan_sql
 from connectors.kafka.log import KafkaLog
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource

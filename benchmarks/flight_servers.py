@@ -20,11 +20,12 @@ from pyarrow import flight
 from benchmarks.world import Serving
 from planner.errors import UnknownTable, UnsupportedStatement
 from proxy.access.authentication.callers import Access
+from proxy.access.limits import ServerPolicy
 from proxy.deadline import Deadline
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.server import start
+from proxy.flightsql.server import Address, ServerOptions, start
 from proxy.query.stream import MaterializedResult
 from proxy.session import Planned, Prepared, Renewed, Session, Table, TicketSummary
 
@@ -97,7 +98,7 @@ class MemoryBackend:
         }
 
     @property
-    def browsing(self) -> Browsing:
+    def browser(self) -> Browsing:
         return self
 
     def configure(self, session: Session, before: Session | None = None) -> Session:
@@ -221,10 +222,9 @@ def serve_ours(connection: Connection, rows: int, tables: int) -> None:
     """Serve our protocol layer until the other end of ``connection`` is closed."""
     server = start(
         MemoryBackend(_answers(rows), tables),
-        host=_HOST,
-        port=0,
-        access=Access(allow_anonymous=True),
-        product=Product("Thermocline", "benchmark", keywords=(), string_functions=()),
+        Address(_HOST, 0),
+        ServerPolicy(Access(allow_anonymous=True)),
+        ServerOptions(Product("Thermocline", "benchmark", keywords=(), string_functions=())),
     )
     _until_closed(connection, server.port)
     server.stop(_STOP_TIMEOUT_S)

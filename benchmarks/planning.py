@@ -21,7 +21,7 @@ from benchmarks.shapes import FLOWS
 from benchmarks.world import TABLE, TOPIC, sqlite_catalogs
 from connectors.cuts import cut_tables
 from connectors.decoding.registry import decoder_for
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from planner.seam.binding import Binding
@@ -65,7 +65,7 @@ def command(results: Path, repeats: int, partitions: int, seed: int) -> None:
     ):
         pin, bounds = pins.get(TABLE), log.measure([TOPIC])[TOPIC]
         session, deadline = (
-            statements.browsing.configure(Session("benchmark")),
+            statements.browser.configure(Session("benchmark")),
             Deadline(60),
         )
         texts = (f"{_STATEMENT} HAVING count(*) > {number}" for number in itertools.count())
@@ -110,9 +110,7 @@ def _parts(
     catalogs, binding = sqlite_catalogs(folder), Binding(TOPIC)
     create_table(
         catalogs,
-        TABLE,
-        FLOWS.columns,
-        binding,
+        NewTable(TABLE, FLOWS.columns, binding),
         first_watermark(log.measure([TOPIC])[TOPIC], binding),
     )
     generator = records.Generator(seed)

@@ -212,7 +212,7 @@ def _side_by_side(
 def in_engine(parts: Parts, sql: str) -> tuple[float, float, pa.Table]:
     """Run a statement without Flight; return milliseconds of all of it, of what follows its plan, and its answer."""
     session, deadline = (
-        parts.statements.browsing.configure(Session("benchmark")),
+        parts.statements.browser.configure(Session("benchmark")),
         Deadline(60),
     )
     began = time.perf_counter()

@@ -16,7 +16,8 @@ import psutil
 from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
 from connectors.jobs import events
-from connectors.jobs.service import ServiceLimits, TieringService
+from connectors.jobs.loop import LoopLimits, TableLoop
+from connectors.jobs.tier import TieringJob
 from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.ports import Decoder
@@ -122,21 +123,24 @@ def _many_tables(report: Report, tables: int, partitions: int) -> None:
             _watermark(topic, partitions),
         )
     # More rows than that would be due, and be read.
-    service = TieringService(
+    job = TieringJob(
         log,
-        discover=store.tables,
+        tables=store.tables,
         open_target=lambda name: MemoryTieringTarget(store, name, log, _no_decoder),
+    )
+    loop = TableLoop(
+        job,
         listeners=[counting],
-        limits=ServiceLimits(refresh_s=1e9),
+        limits=LoopLimits(refresh_s=1e9),
         random_share=lambda: 0.0,
     )
-    service._add(store.tables())
-    for table in service._tables.values():
+    loop._add(store.tables())
+    for table in loop._tables.values():
         table.bytes_per_offset = 1e-6
     items = []
     for _ in range(_ROUNDS):
         began = time.perf_counter()
-        service._due(time.monotonic())
+        loop._due(time.monotonic())
         items.append(time.perf_counter() - began)
     if counting.looked != tables * _ROUNDS:
         raise RuntimeError("not every table was looked at")

@@ -81,7 +81,7 @@ class Tierer:
             table,
             open_log=functools.partial(KafkaLog, self.world.kafka),
             open_decoder=functools.partial(decoder_for, str(table)),
-            open_store=self.store.open_store,
+            open_store=self.store.files.open_store,
         )
         with KafkaLog(self.world.kafka) as log:
             while True:

@@ -22,7 +22,7 @@ from pyiceberg.catalog import load_catalog
 from benchmarks import records
 from benchmarks.shapes import FLOWS, Shape
 from connectors import child_guard
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable
@@ -124,12 +124,14 @@ class World:
         binding = Binding(topic)
         create_table(
             self.catalogs,
-            table,
-            self.shape.columns,
-            binding,
+            NewTable(
+                table,
+                self.shape.columns,
+                binding,
+                partition_by=partition_by,
+                properties=properties,
+            ),
             first_watermark(self._led(topic), binding),
-            partition_by=partition_by,
-            properties=properties,
         )
 
     def produce(self, count: int, topic: str = TOPIC) -> float:

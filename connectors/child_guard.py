@@ -95,7 +95,7 @@ def _run(log: str, command: list[str]) -> None:
     try:
         output = Path(log).open("ab")  # noqa: SIM115 - closed below
     except OSError as error:
-        # The starting process and its folder may be gone: there is nobody to tell.
+        # The starting process and its folder may be gone: no one is left to tell.
         sys.exit(None if _is_closed(sys.stdin.fileno()) else f"{log}: {error.strerror}")
     with output:
         child = subprocess.Popen(

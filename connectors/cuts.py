@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cachetools import FIFOCache
@@ -48,6 +48,22 @@ _LONGEST_PAUSE_S = 0.25
 WAIT_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """Ends that cuts must cover, by topic, and how long they may take.
+
+    ``left_s`` returns the seconds that are left of ``limit_s``, and raises once the caller is gone; None: the time begins
+    when it is first waited.
+    """
+
+    ends: Mapping[str, OffsetVector] = field(default_factory=dict)
+    limit_s: float = WAIT_S
+    left_s: Callable[[], float] | None = None
+
+
+_NO_WAIT = WaitFor()
+
+
 def current_cuts(
     pins: PinCache,
     bounds: BoundsCache,
@@ -55,40 +71,34 @@ def current_cuts(
     *,
     cold_only: Collection[TableName] = (),
     max_staleness_s: float | None = None,
-    wait_for: Mapping[str, OffsetVector] | None = None,
-    limit_s: float = WAIT_S,
-    left_s: Callable[[], float] | None = None,
+    wait: WaitFor = _NO_WAIT,
 ) -> tuple[Mapping[TableName, TableCut], float | None]:
     """Cut tables as they are, or as they were ``max_staleness_s`` ago; return the age of the measurement, if any.
-
-    ``wait_for``: ends that the cuts must cover, by topic. They are waited for for ``limit_s``, of which ``left_s`` says how
-    much is left, and raises once nobody waits any more; None: it begins now.
 
     Raises:
         NotYetCommitted: a record that was to be waited for did not come in time.
         FederationError: of the pins, the logs or the decisions.
     """
-    wait_for = wait_for or {}
     if max_staleness_s is not None:
         remembered = cut_remembered(
             pins, bounds, tables, cold_only=cold_only, max_age_s=max_staleness_s
         )
-        if remembered is not None and _missing(wait_for, remembered[0]) is None:
+        if remembered is not None and _missing(wait.ends, remembered[0]) is None:
             return remembered
-    pause_s, end_s = _FIRST_PAUSE_S, time.monotonic() + limit_s
+    pause_s, end_s = _FIRST_PAUSE_S, time.monotonic() + wait.limit_s
     while True:
         cuts = cut_tables(pins, bounds, tables, cold_only=cold_only)
-        missing = _missing(wait_for, cuts)
+        missing = _missing(wait.ends, cuts)
         if missing is None:
             measured = any(
                 cut.hot is not None for name, cut in cuts.items() if name not in cold_only
             )
             return cuts, 0.0 if measured else None
-        rest_s = end_s - time.monotonic() if left_s is None else left_s()
+        rest_s = end_s - time.monotonic() if wait.left_s is None else wait.left_s()
         if rest_s <= 0:
             raise NotYetCommitted(
                 f"{missing.topic}/{missing.partition}: the record at offset {missing.offset} was waited for "
-                f"{limit_s:g} s, and committed records end at {missing.end}; if it was sent in a "
+                f"{wait.limit_s:g} s, and committed records end at {missing.end}; if it was sent in a "
                 f"transaction, commit that first, then try again.",
                 topic=missing.topic,
                 partition=missing.partition,

@@ -41,7 +41,7 @@ class NotLetIn(RequestError):
 
 
 class NoServer(Unavailable):
-    """Nobody answers at the address, or the connection broke."""
+    """No server answers at the address, or the connection broke."""
 
 
 _FAMILIES: dict[str, type[FederationError]] = {
@@ -55,7 +55,7 @@ _FAMILIES: dict[str, type[FederationError]] = {
     "DeadlineExceeded": DeadlineExceeded,
     "Internal": Inconsistent,
 }
-#: What gRPC says when nobody answered: no sentence of a server's.
+#: What gRPC says when no server answered: no sentence of a server's.
 _NOBODY = re.compile(
     r"connection error|transport:|dial tcp|error reading from server|name resolver", re.I
 )

@@ -19,7 +19,7 @@ from planner.errors import (
 )
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange
-from planner.ports import Decoder, Log, TopicSource
+from planner.ports import DecoderFactory, Log, TopicSource
 from planner.repairs import (
     MAX_REASON_CHARACTERS,
     AddedRows,
@@ -31,8 +31,7 @@ from planner.repairs import (
     lost_ranges,
     skip_record,
 )
-from planner.schema import TableSchema
-from planner.seam.binding import Binding, parse_binding
+from planner.seam.binding import parse_binding
 from planner.seam.cut import Pin
 from planner.seam.watermark import Skip, Watermark
 
@@ -97,7 +96,7 @@ class Repairs:
         self,
         table: TableName,
         skips: Sequence[Skip],
-        decoder_for: Callable[[str, TableSchema, Binding], Decoder],
+        decoder_for: DecoderFactory,
         *,
         force: bool = False,
     ) -> Watermark:
@@ -129,14 +128,14 @@ class Repairs:
         self,
         pin: Pin,
         skip: Skip,
-        decoder_for: Callable[[str, TableSchema, Binding], Decoder],
+        decoder_for: DecoderFactory,
     ) -> None:
         mark, binding = _mark(pin), pin.binding
         if binding is None:
             raise ValueError(f"{pin.table} is not bound to a topic")
         decoder = decoder_for(str(pin.table), pin.schema, binding)
         batches = self.log.fetch(
-            TopicSource.of_table(pin.schema, mark.address, mark.topic_id),
+            TopicSource.of(decoder, mark.address, mark.topic_id),
             [OffsetRange(skip.partition, skip.offset, skip.offset + 1)],
             timeout_s=FETCH_TIMEOUT_S,
         )

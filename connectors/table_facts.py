@@ -195,7 +195,7 @@ def _noted(history: History, snapshot_id: int, **facts: object) -> History:
 
 
 def with_units(schema: TableSchema, binding: Binding) -> TableSchema:
-    units = dict(binding.epoch_units)
+    units = dict(binding.format.epoch_units)
     return replace(
         schema,
         columns=tuple(

@@ -7,7 +7,7 @@ Until a table gives its fields ids, a nested field carries its unit in its Arrow
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -30,16 +30,30 @@ def with_epoch_unit(
     columns: Sequence[Column], path: FieldPath, unit: EpochUnit
 ) -> tuple[Column, ...]:
     """Declare the unit of the field at ``path``, which exists and holds times."""
-    located = _locate(columns, path)
-    if located is None:
-        raise ValueError(f"there is no field {path}")
-    at, *inward = located[1]
+    at, *inward = _indices(columns, path)
     column = columns[at]
     if inward:
-        column = replace(column, type=_with_unit(column.type, inward, unit))
+        kind = _changed(
+            column.type, inward, lambda field: field.with_metadata({_EPOCH_UNIT: unit})
+        )
+        column = replace(column, type=kind)
     else:
         column = replace(column, epoch_unit=unit)
     return (*columns[:at], column, *columns[at + 1 :])
+
+
+def with_type(
+    columns: Sequence[Column], path: FieldPath, kind: pa.DataType
+) -> tuple[tuple[Column, ...], Column]:
+    """Give the field at ``path``, which exists, another type; return the column that has it, too."""
+    at, *inward = _indices(columns, path)
+    column = columns[at]
+    if inward:
+        changed = _changed(column.type, inward, lambda field: field.with_type(kind))
+        column = replace(column, type=changed)
+    else:
+        column = replace(column, type=kind)
+    return (*columns[:at], column, *columns[at + 1 :]), column
 
 
 def ids_at(paths: Sequence[FieldPath], schema: TableSchema) -> tuple[int, ...]:
@@ -79,6 +93,13 @@ def numbered(columns: Sequence[Column]) -> TableSchema:
     )
 
 
+def _indices(columns: Sequence[Column], path: FieldPath) -> tuple[int, ...]:
+    located = _locate(columns, path)
+    if located is None:
+        raise ValueError(f"there is no field {path}")
+    return located[1]
+
+
 def _locate(columns: Sequence[Column], path: FieldPath) -> _Inward | None:
     around = pa.struct([pa.field(column.name, column.type) for column in columns])
     start: _Inward = (pa.field("", around), ())
@@ -92,13 +113,15 @@ def _inside(outer: _Inward, name: str) -> _Inward | None:
     return None
 
 
-def _with_unit(kind: pa.DataType, inward: Sequence[int], unit: EpochUnit) -> pa.DataType:
+def _changed(
+    kind: pa.DataType, inward: Sequence[int], change: Callable[[pa.Field], pa.Field]
+) -> pa.DataType:
     fields = nested_fields(kind)
     at, *rest = inward
     if rest:
-        fields[at] = fields[at].with_type(_with_unit(fields[at].type, rest, unit))
+        fields[at] = fields[at].with_type(_changed(fields[at].type, rest, change))
     else:
-        fields[at] = fields[at].with_metadata({_EPOCH_UNIT: unit})
+        fields[at] = change(fields[at])
     return _rebuilt(kind, fields)
 
 

@@ -13,7 +13,7 @@ import itertools
 import re
 import shlex
 import string
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -98,6 +98,9 @@ class Side(Enum):
 
 _SIDES = {side.value: side for side in Side}
 
+#: Names of fields that one message lists; a record may have thousands.
+MAX_LISTED = 50
+
 #: Characters of a partition field's name that DuckDB's iceberg extension 1.5.5 reads in every case.
 _PORTABLE = frozenset(string.ascii_letters + string.digits + "_")
 
@@ -156,6 +159,12 @@ def name_parts(text: str) -> tuple[str, ...]:
     """
     *front, name = read_dotted(text)
     return *(level for part in front for level in part.split(".")), name
+
+
+def first_of(items: Sequence[str]) -> list[str]:
+    """Return the items, of a long list the first ones and how many more there are."""
+    rest = len(items) - MAX_LISTED
+    return [*items[:MAX_LISTED], f"and {rest} more"] if rest > 0 else [*items]
 
 
 def shell_word(table: object) -> str:

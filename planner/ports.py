@@ -24,6 +24,7 @@ from planner.reading.filters import (
     rows_within,
 )
 from planner.schema import TableSchema
+from planner.seam.binding import Binding
 from planner.seam.cut import ColdSlice, LogBounds, Pin, PinReference
 from planner.seam.snapshots import Retained
 from planner.seam.watermark import Outcomes, Watermark
@@ -33,7 +34,7 @@ from planner.tiering.triggers import ColdSurvey
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """What to read of a topic: its records' values, and their keys and headers where asked for.
+    """What to read of a topic: its records' values, and their keys and headers where a decoder reads them.
 
     ``topic_id`` is the id that offsets were measured on; None: the topic that has the name now.
     """
@@ -44,10 +45,9 @@ class TopicSource:
     with_headers: bool = False
 
     @classmethod
-    def of_table(
-        cls, schema: TableSchema, topic: str, topic_id: str | None = None
-    ) -> TopicSource:
-        return cls(topic, topic_id, schema.has(KAFKA_KEY), schema.has(KAFKA_HEADERS))
+    def of(cls, decoder: Decoder, topic: str, topic_id: str | None = None) -> TopicSource:
+        """Name what ``decoder`` reads of a topic."""
+        return cls(topic, topic_id, KAFKA_KEY in decoder.reads, KAFKA_HEADERS in decoder.reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,15 +288,21 @@ class ColdStore(Protocol):
 class Decoded:
     """One raw batch after decoding.
 
-    ``rows`` has the table's schema, metadata columns included. ``outcomes`` counts every record of the batch.
+    ``rows`` has the table's schema, metadata columns included. ``outcomes`` counts every record of the batch. With
+    ``needs`` both are to be thrown away: a decoder that was given what these ids name must decode the batch again.
     """
 
     rows: pa.RecordBatch
     outcomes: Outcomes
+    needs: frozenset[int] = frozenset()
 
 
 class Decoder(Protocol):
     """Turns raw batches into rows of one (schema, binding). The same code on both sides of the seam."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns of ``RAW_SCHEMA`` that it reads; a batch may have NULL in the other optional ones."""
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode one batch of ``RAW_SCHEMA``; never dies of a payload.
@@ -304,6 +310,10 @@ class Decoder(Protocol):
         Raises:
             UndecodableRecord: policy ``fail`` and a record does not decode.
         """
+
+
+#: Builds the decoder of a table by its name; raises as ``connectors.decoding.registry.decoder_for``.
+DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ METADATA_TYPES: dict[str, pa.DataType] = {
     KAFKA_ERROR: pa.string(),
 }
 
-#: Other types a metadata column may have: in Iceberg anybody may widen an int, and nobody narrow it again.
+#: Other types a metadata column may have: Iceberg lets an int be widened, and never narrowed again.
 _WIDENED_TYPES: dict[str, pa.DataType] = {KAFKA_PARTITION: pa.int64()}
 
 #: One batch of log records before decoding: what ``Log.fetch`` yields and a decoder takes. A null value is a
@@ -196,6 +196,14 @@ def nested_fields(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_map(kind):
         return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
     return []
+
+
+def nested_paths(path: str, kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """Return ``nested_fields`` of a value at ``path``, each with its path in messages: ``a.b``, ``a[]``, ``a.key``."""
+    return [
+        (f"{path}[]" if pa.types.is_list(kind) else f"{path}.{field.name}", field)
+        for field in nested_fields(kind)
+    ]
 
 
 def field_id(field: pa.Field) -> int:

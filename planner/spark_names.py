@@ -241,7 +241,7 @@ def _standing(name: _Name, table: TableName, view: StatementView) -> str:
 
 
 def backticked(name: str) -> str:
-    """Return one name as Spark SQL writes it, whatever is in it."""
+    """Return one name as Spark SQL quotes it."""
     return "`" + name.replace("`", "``") + "`"
 
 

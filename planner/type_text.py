@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import pyarrow as pa
 
@@ -200,3 +201,38 @@ _SIMPLE: dict[pa.DataType, str] = {
     pa.large_binary(): "BLOB",
     pa.uuid(): "UUID",
 }
+
+
+def exact_select(schema: pa.Schema, source: str, exact: Collection[str] | None = None) -> str:
+    """Select every column by name, cast to its exact type. A cast to the same type costs nothing.
+
+    ``exact`` are columns of files whose statistics are trusted; None: the rows are in no files.
+    """
+    columns = ", ".join(
+        f"CAST({identifier(field.name) if exact is None or field.name in exact else _guarded(field)} "
+        f"AS {sql_type(field.type)}) AS {identifier(field.name)}"
+        for field in schema
+    )
+    return f"SELECT {columns} FROM {source}"  # noqa: S608 - names are quoted
+
+
+def _guarded(field: pa.Field) -> str:
+    """Return an expression of a file's column whose filters are not answered from statistics if they may lie.
+
+    Bounds in Parquet and Iceberg leave NaN out, in SQL it is the largest number: a file that holds 1.0 and NaN
+    was skipped for ``x > 5``, for ``ORDER BY x DESC LIMIT 1`` and within structs (DuckDB 1.5.5). Lists and maps
+    are not pruned.
+    """
+    name = identifier(field.name)
+    if pa.types.is_floating(field.type):
+        # The same bits, in a third of the time that a multiplication by 1 takes.
+        return f"-(-{name})"
+    if _holds_float(field.type):
+        return f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END"
+    return name
+
+
+def _holds_float(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_float(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 from zoneinfo import available_timezones
@@ -56,13 +56,18 @@ class Session:
     def zone(self) -> str:
         return self.time_zone or "UTC"
 
+    @property
+    def payer(self) -> Hashable:
+        """Whose slot planning takes: the user's; anonymous sessions have one each."""
+        return self.user or (self.id,)
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A checked statement.
 
     ``parameter_schema`` has one field per parameter, in order. JDBC binds nothing to a null-typed field, and
-    writes milliseconds whatever unit is declared, so: ``int64`` for every integer, ``timestamp[ms]`` and
+    writes milliseconds under any declared unit, so: ``int64`` for every integer, ``timestamp[ms]`` and
     ``time32[ms]`` for times, utf8 where the type is unknown (docs/internals/protocol.md).
     """
 

@@ -22,7 +22,7 @@ from planner.errors import (
     Unavailable,
 )
 
-#: By what a user wants; in this order they are listed. A command's module has its name.
+#: By what a user wants; in this order they are listed.
 _GROUPS: dict[str, dict[str, str]] = {
     "Ask": {
         "sql": "Run statements: one, a file, or at a prompt.",
@@ -51,6 +51,11 @@ _GROUPS: dict[str, dict[str, str]] = {
         "tier": "Move log rows into Iceberg and advance the watermark.",
         "demo": "Run everything on this machine: Kafka, Iceberg, Spark, Flight SQL.",
     },
+}
+#: Modules that have more than one command, each by its name. Any other command is ``command`` of a module with its name.
+_MODULES = {
+    **dict.fromkeys(("gap", "skip", "accept", "shape", "covers"), "repair"),
+    **dict.fromkeys(("password", "token"), "credentials"),
 }
 _COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 #: What every command ends with.
@@ -87,9 +92,12 @@ class _Lazy(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(
-            f"thermocline.commands.{cmd_name}"
-        ).command
+        module = importlib.import_module(
+            f"thermocline.commands.{_MODULES.get(cmd_name, cmd_name)}"
+        )
+        command: click.Command = getattr(
+            module, cmd_name if cmd_name in _MODULES else "command"
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

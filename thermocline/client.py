@@ -27,7 +27,7 @@ T = TypeVar("T")
 #: The header that says what a follower has seen (``proxy.flightsql.middleware``).
 AFTER = "thermocline-after"
 
-#: Batches read ahead of whoever writes them out.
+#: Batches read ahead of the writer.
 _READ_AHEAD_BATCHES = 4
 
 _SIGNAL_S = 0.1
@@ -225,7 +225,7 @@ def connected(
 def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
     """Run a call of the driver's on a thread of its own, and raise its errors as ours.
 
-    On the main thread the driver would take SIGINT for itself, cancel what runs, and tell nobody (ADBC 1.13).
+    On the main thread the driver would take SIGINT for itself, cancel what runs, and raise nothing (ADBC 1.13).
     """
     results: list[T] = []
     errors: list[BaseException] = []

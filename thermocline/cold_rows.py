@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,19 +30,20 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 @contextlib.contextmanager
-def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Engine]]:
-    """Open the catalogs, what audits their tables, and an engine over them for this process alone."""
+def cold_engine(
+    settings: Settings, spill: Path
+) -> Iterator[tuple[IcebergStore, Auditor, Engine]]:
+    """Open the catalogs, what audits their tables, and an engine over them that spills to the folder ``spill``."""
     with (
         contextlib.closing(Auditor(settings.catalogs, catalog_roots(settings))) as auditor,
-        tempfile.TemporaryDirectory(prefix="thermocline-cold-") as spill,
         contextlib.closing(
             Engine(
                 storage_roots=settings.storage_roots,
                 secrets=engine_secrets(settings),
-                ca_file=engine_ca_file(settings, Path(spill)),
+                ca_file=engine_ca_file(settings, spill),
                 memory_limit_bytes=settings.server.memory_limit_bytes,
                 threads=settings.server.threads,
-                spill_dir=Path(spill),
+                spill_dir=spill,
             )
         ) as engine,
         contextlib.closing(

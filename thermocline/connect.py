@@ -157,7 +157,7 @@ def _configured(settings: Settings) -> str | None:
 
 @contextlib.contextmanager
 def _own_server(settings: Settings) -> Iterator[Client]:
-    """Run a server for this process: on any free port of this machine, for a user nobody else can be."""
+    """Run a server for this process: on any free port of this machine, for a user with a password of its own."""
     from thermocline.client import connected
     from thermocline.serve.assembly import running_server
 

@@ -1,4 +1,4 @@
-"""Where the program starts: refuses to run on somebody else's ``planner``, ``connectors`` or ``proxy``.
+"""Where the program starts: refuses to run on another program's ``planner``, ``connectors`` or ``proxy``.
 
 Our folders are plain top-level packages, and their names are common words: another distribution, or a folder
 where Python was started, may own one of them. Running half of ours and half of theirs would fail later, and

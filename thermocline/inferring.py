@@ -9,11 +9,23 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from connectors.decoding.json.infer import Inferred, infer_columns
-from connectors.decoding.json.samples import Samples, change_events, placeholders, read_samples
+from connectors.decoding.json.samples import (
+    Samples,
+    change_events,
+    placeholders,
+    read_samples,
+    varying_names,
+)
 from connectors.decoding.json.wishes import Refusal, Wishes, column_option
 from connectors.kafka.admin import RetentionReader
 from planner.errors import BadBinding, BadConfig
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, KAFKA_VALUE
+from planner.names import (
+    KAFKA_OFFSET,
+    KAFKA_PARTITION,
+    KAFKA_TIMESTAMP,
+    KAFKA_VALUE,
+    first_of,
+)
 from planner.offsets import OffsetRange
 from planner.ports import Log, TopicSource
 from planner.seam.binding import Binding
@@ -30,10 +42,11 @@ SAMPLE_TIMEOUT_S = 30.0
 class Newest:
     """The newest records of a topic, and when the last of them was written, in seconds since 1970.
 
-    ``written_s`` is None where no record has a time.
+    ``samples`` are those with a value; ``tombstones`` counts the others. ``written_s`` is None where no record has a time.
     """
 
     samples: Samples
+    tombstones: int
     written_s: float | None
 
 
@@ -53,6 +66,7 @@ def newest_records(log: Log, bounds: LogBounds) -> Newest:
     ]
     values: list[tuple[str, bytes]] = []
     times: list[float] = []
+    tombstones = 0
     for batch in log.fetch(TopicSource(bounds.topic), ranges, timeout_s=SAMPLE_TIMEOUT_S):
         columns = (
             batch[name].to_pylist() for name in (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_VALUE)
@@ -62,23 +76,26 @@ def newest_records(log: Log, bounds: LogBounds) -> Newest:
             for partition, offset, value in zip(*columns, strict=True)
             if value is not None
         ]
+        tombstones += batch[KAFKA_VALUE].null_count
         newest = pc.max(batch[KAFKA_TIMESTAMP]).as_py()
         if newest is not None:
             times.append(newest.timestamp())
     if not values:
         raise BadConfig(
-            f"topic {bounds.topic} holds no record to infer columns from{_why_none(bounds)}; give them with --column.",
+            f"topic {bounds.topic} holds no record to infer columns from{_why_none(bounds, tombstones)}; give them with --column.",
             topic=bounds.topic,
         )
-    return Newest(read_samples(values), max(times, default=None))
+    return Newest(read_samples(values), tombstones, max(times, default=None))
 
 
-def _why_none(bounds: LogBounds) -> str:
+def _why_none(bounds: LogBounds, tombstones: int) -> str:
     if all(part.log_end == 0 for part in bounds.partitions):
         return ""
     if all(part.log_start == part.log_end for part in bounds.partitions):
         return ": what it had is removed, by its retention or on request"
-    return ": the newest are tombstones or parts of transactions"
+    if tombstones:
+        return f": the newest {tombstones} are tombstones, which have no value"
+    return ": the newest are parts of transactions"
 
 
 def inferred_columns(newest: Newest, wishes: Wishes, binding: Binding) -> Inferred:
@@ -122,26 +139,27 @@ def report(
     samples = newest.samples
     lines = []
     if inferred.left_out:
-        fields = ", ".join(f"{spell(path)} ({reason})" for path, reason in inferred.left_out)
-        lines.append(f"no columns, for want of a type: {fields}")
+        fields = first_of([f"{spell(path)} ({reason})" for path, reason in inferred.left_out])
+        lines.append(f"no columns, for want of a type: {', '.join(fields)}")
+    if newest.tombstones:
+        count = _samples_of(newest.tombstones, samples.total + newest.tombstones)
+        lines.append(f"{count} are tombstones, which have no value: they become no rows")
     lines += [
         f"{_samples_of(group.count, samples.total)} do not decode, the first at {group.first}: {group.reason}"
         for group in samples.unreadable
     ]
     if inferred.whole:
-        fields = ", ".join(f"{spell(path)} ({count})" for path, count in inferred.whole)
+        fields = first_of([f"{spell(path)} ({count})" for path, count in inferred.whole])
         option = column_option(inferred.whole[0][0], "double")
         lines.append(
-            f"long, since whole in all samples: {fields}; for one that can have a fraction: {option}"
+            f"long, since whole in all samples: {', '.join(fields)}; for one that can have a fraction: {option}"
         )
-    events = change_events(samples.records)
-    if events is not None:
-        lines.append(events)
-    missing = placeholders(samples.records)
+    hints = varying_names(samples.records), change_events(samples.records)
+    lines += [hint for hint in hints if hint is not None]
+    missing = first_of([spell(path) for path in placeholders(samples.records)])
     if missing:
-        fields = ", ".join(map(spell, missing))
         lines.append(
-            f"{fields}: Debezium's __debezium_unavailable_value stands for a value that did not change, as a text"
+            f"{', '.join(missing)}: Debezium's __debezium_unavailable_value stands for a value that did not change, as a text"
         )
     if newest.written_s is not None:
         lines += _age(newest.written_s, clusters, address)

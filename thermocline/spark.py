@@ -84,7 +84,7 @@ def connect(
     """Attach to a Spark session: with settings directly, or through a ``server``, where its user's grants hold.
 
     ``config`` is a file of settings, by default found as the commands find it; ``tail_local_bytes`` and ``tail_location``
-    as ``connectors.spark.lake.lake.Lake``. Whoever can read that file reads everything: permissions of the server do not hold
+    as ``connectors.spark.lake.lake.Lake``. Users who can read that file read everything: permissions of the server do not hold
     then. ``server`` is grpc://HOST:PORT or grpc+tls://HOST:PORT; ``tls_root_certificates`` a file. With both, small tails
     come from the server, all else directly, and tables with rows or columns that grants hide from its user are refused.
 

@@ -67,7 +67,7 @@ class SparkStatements:
         yield answer
 
     def frame(self, sql: str) -> DataFrame:
-        """Return what a statement answers; its rows are collected when somebody asks for them.
+        """Return what a statement answers; its rows are collected on request.
 
         Raises:
             FederationError: as ``at`` and ``sql`` of a cut.

@@ -61,10 +61,11 @@ def sureness(report: Report) -> str:
         return "no offset of this table lies below its watermark"
     share = 100 * compared / covered
     amount = "all" if compared == covered else f"{compared:,} ({share:.1f} %)"
-    counts = report.outcomes
+    rows, *others = report.outcomes.texts
+    counts = ", ".join([rows, *reversed(others)])
     return (
-        f"{amount} of {covered:,} offsets below the watermark compared with the log {what}; {counts.rows:,} rows, "
-        f"{counts.tombstones:,} tombstones, {counts.skipped:,} skipped; {report.cold_rows:,} rows in cold"
+        f"{amount} of {covered:,} offsets below the watermark compared with the log {what}; {counts}; "
+        f"{report.cold_rows:,} rows in cold"
     )
 
 

@@ -5,16 +5,22 @@ Both decoding paths walk this tree, so a type, a key or an epoch unit is interpr
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
 import pyarrow as pa
 
+from planner.declared_times import check_times
 from planner.errors import BadBinding, UnsupportedType
-from planner.names import shell_word
-from planner.schema import PRIMITIVES, Column, EpochUnit, TableSchema, field_id_if_any
+from planner.schema import (
+    PRIMITIVES,
+    Column,
+    EpochUnit,
+    TableSchema,
+    field_id_if_any,
+    nested_paths,
+)
 from planner.seam.binding import Binding
 
 Kind = Literal[
@@ -65,6 +71,7 @@ class Field:
     unit: EpochUnit | None = None
     children: tuple[Field, ...] = ()
     floor: bool = False
+    field_id: int = 0
 
     @property
     def is_object(self) -> bool:
@@ -80,8 +87,8 @@ def payload_fields(table: str, schema: TableSchema, binding: Binding) -> tuple[F
         UnsupportedType: a column's type has no JSON form.
     """
     claimed = _keys(table, schema.payload)
-    times = _Times(table, binding, dict(binding.epoch_units), frozenset(binding.floors))
-    return tuple(
+    times = _Times(table, dict(binding.format.epoch_units), frozenset(binding.format.floors))
+    fields = tuple(
         _field(
             times,
             column.name,
@@ -91,6 +98,8 @@ def payload_fields(table: str, schema: TableSchema, binding: Binding) -> tuple[F
         )
         for column in schema.payload
     )
+    check_times(table, schema, binding)
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +107,8 @@ class _Times:
     """How a table's times are read, by field id."""
 
     table: str
-    binding: Binding
     units: Mapping[int, EpochUnit]
     floors: frozenset[int]
-
-    def anew(self, path: str, unit: EpochUnit) -> str:
-        """The command that makes the table anew with ``path`` as a time."""
-        cluster = f" --kafka {self.binding.kafka}" if self.binding.kafka else ""
-        return (
-            f"thermocline create {shell_word(self.table)} --topic {self.binding.topic}{cluster} --replace --infer --epoch "
-            f"{shlex.quote(f'{path}={unit}')}"
-        )
 
 
 def _keys(table: str, columns: tuple[Column, ...]) -> dict[str, tuple[str, ...]]:
@@ -152,22 +152,6 @@ def _field(
             column=path,
             type=str(arrow.type),
         )
-    if unit is not None and name not in TIME_KINDS:
-        raise BadBinding(
-            f"{times.table}: an epoch unit is declared for {path}, which is {name}; only date, timestamp and "
-            f"timestamptz can have one: remove the property thermocline.epoch_unit.<field id>, or, while the table has "
-            f"no rows, make it anew: `{times.anew(path, unit)}`.",
-            table=times.table,
-            column=path,
-        )
-    floor = field_id in times.floors
-    if floor and name not in ("timestamp", "timestamptz"):
-        raise BadBinding(
-            f"{times.table}: a floor of times is declared for {path}, which is {name}; only timestamp and timestamptz "
-            f"can have one.",
-            table=times.table,
-            column=path,
-        )
     children = tuple(
         _field(
             times,
@@ -176,19 +160,19 @@ def _field(
             (child.name,) if name == "struct" else (),
             (field_id_if_any(child) or 0, None),
         )
-        for child_path, child in _children(path, name, arrow.type)
+        for child_path, child in nested_paths(path, arrow.type)
     )
-    return Field(path, name, arrow.type, not arrow.nullable, keys, unit, children, floor)
-
-
-def _children(path: str, name: Kind, kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    if name == "struct":
-        return [(f"{path}.{field.name}", field) for field in kind]
-    if name == "list":
-        return [(f"{path}[]", kind.value_field)]
-    if name == "map":
-        return [(f"{path}.key", kind.key_field), (f"{path}.value", kind.item_field)]
-    return []
+    return Field(
+        path,
+        name,
+        arrow.type,
+        not arrow.nullable,
+        keys,
+        unit,
+        children,
+        field_id in times.floors,
+        field_id,
+    )
 
 
 def _kind(kind: pa.DataType) -> Kind | None:

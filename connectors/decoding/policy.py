@@ -1,46 +1,259 @@
-"""Leaves out skipped records: the same for the tail and the tierer, whatever the format."""
+"""What no record format owns: error policies, tombstones, skips, metadata columns, portions, order.
+
+The same for the tail and the tierer. A format is a ``RecordReader`` (``connectors.decoding.registry``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
-from planner.ports import Decoded, Decoder
+from connectors.decoding.arrays import build, exact_leaf
+from connectors.decoding.fields import Field
+from planner.errors import BadBinding, UndecodableRecord
+from planner.names import KAFKA_ERROR, KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE, shell_word
+from planner.ports import Decoded
+from planner.schema import METADATA_TYPES, RAW_SCHEMA, TableSchema
+from planner.seam.binding import Binding
 from planner.seam.watermark import Outcomes
 
+#: Longer batches are decoded in portions, whose payloads and columns stay in the processor's cache.
+PORTION_RECORDS = 8_192
 
-class SkippingDecoder:
-    """A decoder that never sees some records; each is counted as skipped. Pickles as its arguments."""
 
-    def __init__(self, inner: Decoder, skips: Collection[tuple[int, int]]) -> None:
-        self._arguments = (inner, tuple(skips))
-        self._inner = inner
+class Unfit(Exception):
+    """A record, or a value in it, that its type does not allow. ``path`` is None for the whole record.
+
+    ``reason`` is what rows have as ``kafka_error``, so it never changes for the same bytes; ``message`` may say more.
+    """
+
+    #: What to do, before the command that skips the record.
+    cure = "correct its producer, then run"
+
+    def __init__(self, path: str | None, reason: str, message: str | None = None) -> None:
+        super().__init__(reason if path is None else f"field {path}: {reason}")
+        self.path = path
+        self.message = message or self.reason
+
+    @property
+    def reason(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What a format reads of some records at once: ``columns``, one array per field, of the records at ``positions``.
+
+    ``exactly`` reads one of those at ``doubtful``: a value per field, as ``arrays.exact_leaf`` takes them, or it raises
+    ``Unfit``. Both positions ascend, and have every record with a value between them. With ``needs`` nothing else counts
+    (``planner.ports.Decoded``).
+    """
+
+    positions: Sequence[int]
+    columns: Sequence[pa.Array]
+    doubtful: Sequence[int]
+    exactly: Callable[[int], tuple[Any, ...]]
+    needs: frozenset[int] = frozenset()
+
+
+class RecordReader(Protocol):
+    """Reads the records of one format as the fields of a table. Thread-safe."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The payload columns, in the order of the table."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """As ``planner.ports.Decoder.reads``."""
+
+    def read(self, batch: pa.RecordBatch) -> Portion:
+        """Read a portion of a batch of ``RAW_SCHEMA``."""
+
+
+class TableDecoder:
+    """Decodes batches of one (schema, binding) by the reader of its format. Thread-safe.
+
+    Raises:
+        BadBinding: the schema cannot hold what the binding's error policy needs.
+    """
+
+    def __init__(
+        self, table: str, schema: TableSchema, binding: Binding, records: RecordReader
+    ) -> None:
+        self._table = table
+        self._policy = binding.on_error
+        self._schema = schema
+        self._records = records
+        self.reads = records.reads | {
+            column.name for column in schema.columns if column.name in RAW_SCHEMA.names
+        }
         offsets: dict[int, list[int]] = {}
-        for partition, offset in skips:
+        for partition, offset in binding.skips:
             offsets.setdefault(partition, []).append(offset)
-        self._offsets = {
+        self._skips = {
             partition: pa.array(positions, pa.int64())
             for partition, positions in offsets.items()
         }
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (SkippingDecoder, self._arguments)
+        _check_metadata(table, schema)
+        if self._policy == "null":
+            _check_null_policy(table, schema)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """As the decoder inside, for the records that are left."""
-        skipped: pa.Array | None = None
-        for partition, offsets in self._offsets.items():
+        """Decode one batch of ``RAW_SCHEMA``; rows keep its order.
+
+        A null value is a tombstone: no row, under any policy. A record that does not decode is a row with
+        NULLs under policy ``null``, and counted as skipped under ``skip``, as are those that the binding skips.
+
+        Raises:
+            UndecodableRecord: policy ``fail``; names the first such record of the batch.
+        """
+        left = self._without_skips(batch)
+        if len(left) == len(batch) <= PORTION_RECORDS:
+            return self._decode(batch)
+        starts = range(0, max(1, len(left)), PORTION_RECORDS)
+        decoded = [self._decode(left.slice(start, PORTION_RECORDS)) for start in starts]
+        return Decoded(
+            pa.concat_batches([each.rows for each in decoded]),
+            sum((each.outcomes for each in decoded), Outcomes(skipped=len(batch) - len(left))),
+            frozenset[int]().union(*(each.needs for each in decoded)),
+        )
+
+    def _without_skips(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for partition, offsets in self._skips.items():
             matches = pc.and_(
                 pc.is_in(batch.column(KAFKA_OFFSET), value_set=offsets),
                 pc.equal(batch.column(KAFKA_PARTITION), partition),
             )
-            skipped = matches if skipped is None else pc.or_(skipped, matches)
-        if skipped is None or not skipped.true_count:
-            return self._inner.decode(batch)
-        decoded = self._inner.decode(batch.filter(pc.invert(skipped)))
-        counted = decoded.outcomes + Outcomes(skipped=skipped.true_count)
-        return replace(decoded, outcomes=counted)
+            if matches.true_count:
+                batch = batch.filter(pc.invert(matches))
+        return batch
+
+    def _decode(self, batch: pa.RecordBatch) -> Decoded:
+        portion = self._records.read(batch)
+        if portion.needs:
+            return Decoded(
+                pa.RecordBatch.from_pylist([], self._schema.arrow), Outcomes(), portion.needs
+            )
+        positions, payload = portion.positions, portion.columns
+        exact, errors = self._read_exactly(batch, portion)
+        if exact:
+            positions, payload = self._merged(portion, exact)
+        tombstones = batch.column(KAFKA_VALUE).null_count
+        return Decoded(
+            self._rows(batch, positions, payload, errors),
+            Outcomes(
+                rows=len(positions),
+                skipped=len(batch) - tombstones - len(positions),
+                tombstones=tombstones,
+            ),
+        )
+
+    def _read_exactly(
+        self, batch: pa.RecordBatch, portion: Portion
+    ) -> tuple[dict[int, tuple[Any, ...]], dict[int, str]]:
+        """Read doubtful records one by one: rows, and reasons of bad ones, by position."""
+        rows: dict[int, tuple[Any, ...]] = {}
+        errors: dict[int, str] = {}
+        for at in portion.doubtful:
+            try:
+                rows[at] = portion.exactly(at)
+            except Unfit as unfit:
+                if self._policy == "fail":
+                    raise self._undecodable(batch, at, unfit) from None
+                errors[at] = unfit.reason
+                if self._policy == "null":
+                    rows[at] = (None,) * len(self._records.fields)
+        return rows, errors
+
+    def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:
+        partition = batch.column(KAFKA_PARTITION)[at].as_py()
+        offset = batch.column(KAFKA_OFFSET)[at].as_py()
+        return UndecodableRecord(
+            f"{self._table}: the record at partition {partition}, offset {offset} does not decode: "
+            f"{unfit.message}; {unfit.cure} `thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, "
+            f"or choose error policy null or skip for the table.",
+            table=self._table,
+            partition=partition,
+            offset=offset,
+            field=unfit.path,
+            reason=unfit.message,
+        )
+
+    def _merged(
+        self, portion: Portion, exact: dict[int, tuple[Any, ...]]
+    ) -> tuple[list[int], list[pa.Array]]:
+        """Put rows that were read exactly between the others, in the order of the batch."""
+        both = [*portion.positions, *exact]
+        order = pa.array(sorted(range(len(both)), key=both.__getitem__), pa.int64())
+        merged = []
+        fields = zip(self._records.fields, portion.columns, strict=True)
+        for index, (field, array) in enumerate(fields):
+            late = build(field, [row[index] for row in exact.values()], exact_leaf)
+            merged.append(pa.concat_arrays([array, late]).take(order))
+        return sorted(both), merged
+
+    def _rows(
+        self,
+        batch: pa.RecordBatch,
+        positions: Sequence[int],
+        payload: Sequence[pa.Array],
+        errors: dict[int, str],
+    ) -> pa.RecordBatch:
+        rows = batch
+        if len(positions) != len(batch):
+            rows = batch.take(pa.array(positions, pa.int64()))
+        decoded = iter(payload)
+        arrays = []
+        for column in self._schema.columns:
+            if column.name == KAFKA_VALUE:
+                is_bad = pa.array([at in errors for at in positions], pa.bool_())
+                nothing = pa.scalar(None, pa.binary())
+                arrays.append(pc.if_else(is_bad, rows.column(KAFKA_VALUE), nothing))
+            elif column.name == KAFKA_ERROR:
+                arrays.append(pa.array([errors.get(at) for at in positions], pa.string()))
+            elif column.is_metadata:
+                arrays.append(_as(rows.column(column.name), column.type))
+            else:
+                arrays.append(next(decoded))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow)
+
+
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Give an array the field ids inside ``kind``; its type is otherwise that already."""
+    return array if array.type.equals(kind, check_metadata=True) else array.cast(kind)
+
+
+def _check_metadata(table: str, schema: TableSchema) -> None:
+    for column in schema.columns:
+        always = column.name in (KAFKA_PARTITION, KAFKA_OFFSET)
+        if column.is_metadata and column.required and not always:
+            raise BadBinding(
+                f"{table}: metadata column {column.name} is required, but not every record has it; make it "
+                f"optional.",
+                table=table,
+                column=column.name,
+            )
+
+
+def _check_null_policy(table: str, schema: TableSchema) -> None:
+    for name in (KAFKA_VALUE, KAFKA_ERROR):
+        if not schema.has(name):
+            raise BadBinding(
+                f"{table}: error policy null needs the column {name} ({METADATA_TYPES[name]}); add it, or choose "
+                f"policy fail or skip.",
+                table=table,
+                column=name,
+            )
+    for column in schema.payload:
+        if column.required:
+            raise BadBinding(
+                f"{table}: error policy null writes NULL for a record that does not decode, but column "
+                f"{column.name} is required; make it optional, or choose policy fail or skip.",
+                table=table,
+                column=column.name,
+            )

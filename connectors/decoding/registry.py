@@ -1,10 +1,18 @@
 """Decoders: the bytes of a log record to the row of a table, the same code on both sides of the seam."""
 
-from connectors.decoding.json.decoder import JsonDecoder
-from connectors.decoding.policy import SkippingDecoder
+from collections.abc import Callable, Mapping
+
+from connectors.decoding.json.decoder import JsonRecords
+from connectors.decoding.policy import RecordReader, TableDecoder
 from planner.ports import Decoder
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
+
+#: The reader of each of ``planner.seam.formats.FORMATS``.
+READERS: Mapping[str, Callable[[str, TableSchema, Binding], RecordReader]] = {
+    JsonFormat.name: JsonRecords
+}
 
 
 def decoder_for(table: str, schema: TableSchema, binding: Binding) -> Decoder:
@@ -14,8 +22,5 @@ def decoder_for(table: str, schema: TableSchema, binding: Binding) -> Decoder:
         BadBinding: the schema cannot hold what the binding asks for.
         UnsupportedType: a column's type has no form in the binding's format.
     """
-    decoder = JsonDecoder(table, schema, binding)
-    return SkippingDecoder(decoder, binding.skips) if binding.skips else decoder
-
-
-__all__ = ["JsonDecoder", "decoder_for"]
+    records = READERS[binding.format.name](table, schema, binding)
+    return TableDecoder(table, schema, binding, records)

@@ -12,9 +12,8 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
-from connectors.iceberg.history_facts import TableEvidence
+from connectors.iceberg.history_facts import TableEvidence, own_schema_id, read_facts
 from connectors.iceberg.offset_statistics import whole_number
-from connectors.iceberg.store import own_schema_id, read_facts
 from connectors.iceberg.types import table_schema
 from connectors.store.catalog_roots import CatalogRoots
 from connectors.table_facts import TableFacts, decide_pin

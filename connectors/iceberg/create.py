@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -40,15 +40,14 @@ from planner.names import (
     side_name,
 )
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated, nested_fields
-from planner.seam.binding import KAFKA, MIRROR, TOPIC, Binding
-from planner.seam.snapshots import TAG
-from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark
+from planner.seam.binding import KAFKA, TOPIC, Binding
+from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG, WatermarkEntries
+from planner.seam.watermark import Watermark
 from planner.spelling import FieldPath
 
 NAME_MAPPING = "schema.name-mapping.default"
 #: pyiceberg 0.12 reads version 3 and cannot write it; Spark can upgrade the table later.
 FORMAT_VERSION = "2"
-NEVER_EXPIRES_MS = 2**63 - 1
 #: Iceberg spec, "Reserved Field IDs": readers hide or compute columns of these names.
 RESERVED_NAMES = frozenset(
     {
@@ -88,27 +87,36 @@ DEFAULT_PROPERTIES: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True)
+class NewTable:
+    """A bound table to create.
+
+    ``columns`` are those of the record's value, and optional metadata columns where wanted; ``create_table`` adds the three
+    leading ones, and under error policy ``null`` the two it needs. ``partition_by`` and ``sort_by`` are terms as Iceberg
+    writes them, ``floors`` paths to times.
+    """
+
+    name: TableName
+    columns: Sequence[Column]
+    binding: Binding
+    partition_by: Sequence[str] = ()
+    sort_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    location: str | None = None
+    floors: Sequence[FieldPath] = ()
+
+
 def create_table(
     catalogs: Mapping[str, Mapping[str, str]],
-    table: TableName,
-    columns: Sequence[Column],
-    binding: Binding,
+    new: NewTable,
     first: Watermark,
     *,
-    partition_by: Sequence[str] = (),
-    sort_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    comment: str | None = None,
-    location: str | None = None,
-    floors: Sequence[FieldPath] = (),
     replaces: bool = False,
 ) -> Watermark:
-    """Create ``table`` and commit ``first`` in an empty snapshot, in one catalog commit.
+    """Create a table and commit ``first`` in an empty snapshot, in one catalog commit.
 
-    ``columns`` are those of the record's value, and optional metadata columns where wanted; the three leading
-    ones, and under error policy ``null`` the two it needs, are added. Their field ids are assigned here, so
-    ``binding.epoch_units``, ``binding.floors`` and ``first.shape`` are filled here too (``planner.epoch_units``). ``floors``
-    are paths to times.
+    Field ids are assigned here, so ``binding.format`` and ``first.shape`` get them here too (``planner.epoch_units``).
 
     Metadata columns are optional in Iceberg's sense: Spark and pyiceberg write nullable columns, and an UPDATE
     by either would be refused on a required one. The resolver treats a row without them as foreign.
@@ -123,32 +131,34 @@ def create_table(
         BadBinding, UnsupportedType: as ``planner.schema.check_federated``.
         CatalogUnavailable, ColdStoreUnavailable: nothing was created, or a table that ``pin`` refuses.
     """
+    table, binding = new.name, new.binding
     if side_name(table.name) is not None:
         endings = " or ".join(f"${side.value}" for side in Side if side is not Side.BOTH)
         raise BadConfig(
             f"{table}: a name that ends in {endings} means a side of the table before it; choose another name.",
             table=str(table),
         )
-    all_columns = _all_columns(table, columns, binding)
+    all_columns = _all_columns(table, new.columns, binding)
     schema = _schema(all_columns)
-    spec = partition_spec(table, schema, partition_by)
-    order = sort_order(table, schema, sort_by)
+    spec = partition_spec(table, schema, new.partition_by)
+    order = sort_order(table, schema, new.sort_by)
     numbered = table_schema(table, schema, None)
-    units = units_by_id(columns, numbered)
-    binding = replace(binding, epoch_units=units, floors=ids_at(floors, numbered))
+    units = units_by_id(new.columns, numbered)
+    of_fields = replace(binding.format, epoch_units=units, floors=ids_at(new.floors, numbered))
+    binding = replace(binding, format=of_fields)
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,
         **uuid_properties(all_columns.arrow),
-        **(properties or {}),
+        **new.properties,
         **binding.properties(),
         "format-version": FORMAT_VERSION,
-        NAME_MAPPING: _name_mapping(schema, columns).model_dump_json(),
+        NAME_MAPPING: _name_mapping(schema, new.columns).model_dump_json(),
     }
-    if comment is not None:
-        all_properties[COMMENT] = comment
+    if new.comment is not None:
+        all_properties[COMMENT] = new.comment
     identifier = (*table.namespace, table.name)
-    definition = (identifier, schema, location, spec, order, all_properties)
+    definition = (identifier, schema, new.location, spec, order, all_properties)
     exists = BadConfig(
         f"{table}: the table exists already; choose another name, or drop it first.",
         table=str(table),
@@ -161,13 +171,13 @@ def create_table(
                 raise exists
             _drop_without_rows(catalog, table, binding)
         # pyiceberg 0.12 stages a new table in flat namespaces only. Elsewhere, between the two commits, the table
-        # is bound and has no watermark, which ``pin`` refuses: nobody can read it as empty.
+        # is bound and has no watermark, which ``pin`` refuses: no reader takes it for empty.
         stages = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)
         try:
             if not stages or not _is_staged(catalog, definition, first):
                 _commit(catalog.create_table(*definition).transaction(), first)
         except (TableAlreadyExistsError, CommitFailedException) as error:
-            # Somebody else created it since: a catalog says so by either error.
+            # Another program created it since: a catalog says so by either error.
             raise exists from error
         if TAG not in catalog.load_table(identifier).metadata.refs:
             catalog.drop_table(identifier)
@@ -222,13 +232,15 @@ def _commit(transaction: Transaction, first: Watermark) -> None:
 
 def add_watermark(transaction: Transaction, mark: Watermark) -> None:
     """Add an empty append with a watermark, its tag and its mirror."""
-    text = format_watermark(mark)
-    append = transaction.update_snapshot(snapshot_properties={SUMMARY_KEY: text}).fast_append()
+    entries = WatermarkEntries.of(mark)
+    append = transaction.update_snapshot(
+        snapshot_properties=dict(entries.summary)
+    ).fast_append()
     append.commit()
     tag = ManageSnapshots(transaction)
     tag.create_tag(append.snapshot_id, TAG, max_ref_age_ms=NEVER_EXPIRES_MS)
     tag.commit()
-    transaction.set_properties({MIRROR: text})
+    transaction.set_properties(dict(entries.properties))
 
 
 def _all_columns(table: TableName, columns: Sequence[Column], binding: Binding) -> TableSchema:
@@ -281,8 +293,8 @@ def _check_paths(table: TableName, columns: Sequence[Column]) -> None:
     def paths(prefix: str, name: str, kind: pa.DataType) -> Iterator[str]:
         path = f"{prefix}{name}"
         yield path
-        for field in nested_fields(kind):
-            yield from paths(f"{path}.", field.name, field.type)
+        for member in nested_fields(kind):
+            yield from paths(f"{path}.", member.name, member.type)
 
     counts = Counter(path for column in columns for path in paths("", column.name, column.type))
     path, count = counts.most_common(1)[0]

@@ -12,15 +12,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
-from connectors.iceberg.errors import file_errors
+from connectors.iceberg.errors import catalog_errors, file_errors
 from connectors.iceberg.offset_statistics import added_rows, reach
+from connectors.iceberg.types import table_schema
 from connectors.iceberg.undeleted_rows import live_rows
-from connectors.table_facts import earlier_line
+from connectors.table_facts import TableFacts, earlier_line
 from planner.errors import ColdStoreUnavailable, ForeignFile
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.repairs import AddedRows
-from planner.seam.snapshots import Snapshot
+from planner.seam.binding import MIRROR
+from planner.seam.snapshots import TAG, History, Retained, Snapshot
 
 _T = TypeVar("_T")
 
@@ -98,4 +100,48 @@ def _snapshot(snapshot: IcebergSnapshot) -> Snapshot:
         if snapshot.summary is not None
         else "unknown",
         summary=snapshot.summary.additional_properties if snapshot.summary is not None else {},
+    )
+
+
+def read_facts(
+    table: TableName, loaded: Table, version: IcebergSnapshot | None = None
+) -> TableFacts:
+    """Take every fact of a pin from one metadata file (docs/internals/seam.md, T4); ``version``: as if it were the head."""
+    metadata = loaded.metadata
+    current = metadata.schema()
+    if version is not None:
+        current = loaded.schemas()[own_schema_id(metadata, version)]
+    with catalog_errors(table.catalog, table):
+        schema = table_schema(table, current, metadata.name_mapping())
+    return TableFacts(
+        table=table,
+        table_uuid=str(metadata.table_uuid),
+        metadata_location=loaded.metadata_location,
+        head=metadata.current_snapshot_id if version is None else version.snapshot_id,
+        schema=schema,
+        properties=metadata.properties,
+        history=_history(metadata),
+    )
+
+
+def own_schema_id(metadata: TableMetadata, version: IcebergSnapshot) -> int:
+    """Return the schema a snapshot was written with; the current one if it has none (format v1)."""
+    return metadata.current_schema_id if version.schema_id is None else version.schema_id
+
+
+def _history(metadata: TableMetadata) -> History:
+    tag = metadata.refs.get(TAG)
+    return History(
+        snapshots=snapshots_of(metadata),
+        tagged_id=None if tag is None else tag.snapshot_id,
+        mirror=metadata.properties.get(MIRROR),
+    )
+
+
+def retained_of(metadata: TableMetadata) -> Retained:
+    return Retained(
+        frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots),
+        tuple(
+            (entry.timestamp_ms * 1000, entry.snapshot_id) for entry in metadata.snapshot_log
+        ),
     )

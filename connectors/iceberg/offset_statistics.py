@@ -119,7 +119,7 @@ def _raise_to(reach: dict[int, int], offsets: dict[int, int]) -> None:
 def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
     """Read the two columns by field id, a batch at a time: where they reach, and how many rows lack one."""
     fields = [table.schema().find_field(name) for name in (KAFKA_PARTITION, KAFKA_OFFSET)]
-    # Optional, whatever the schema says: a file may lack the column altogether.
+    # Optional, even where the schema requires it: a file may lack the column altogether.
     projected = Schema(
         *(
             NestedField(field.field_id, field.name, field.field_type, required=False)

@@ -10,7 +10,7 @@ from pyiceberg import transforms
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import FixedType, NestedField, StructType
 
 from planner.errors import BadConfig
 from planner.names import TableName, partition_field_name
@@ -42,9 +42,21 @@ def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> Pa
     """Build the spec; field names as Iceberg's own builder gives them, in the characters that every engine reads.
 
     Raises:
-        BadConfig: a term is not a transform of a column, or the transform does not fit the column's type.
+        BadConfig: a term is not a transform of a column, or the transform does not fit the column's type; or a field is
+            fixed bytes as they are.
     """
     parsed = [_parse(table, schema, term) for term in terms]
+    for term, (source, transform, _) in zip(terms, parsed, strict=True):
+        # Iceberg's Java library (1.12.0) writes a length before such a value in a manifest (iceberg issue 17501).
+        if isinstance(transform, transforms.IdentityTransform) and isinstance(
+            source.field_type, FixedType
+        ):
+            raise BadConfig(
+                f"{table}: a table partitioned by {term!r}, of type {source.field_type}, gets manifests that readers lose "
+                f"rows by; partition by bucket(16, {term}) instead.",
+                table=str(table),
+                term=term,
+            )
     if len({(source.field_id, suffix) for source, _, suffix in parsed}) != len(parsed):
         raise BadConfig(
             f"{table}: a partition term is given twice among {', '.join(terms)}.",

@@ -137,7 +137,7 @@ class PinCache:
         return version
 
     def _retains(self, pin: Pin, snapshot_id: int) -> bool:
-        """Also False where the pin's own metadata file is gone: with its table, or by somebody's clean-up."""
+        """Also False where the pin's own metadata file is gone: with its table, or by a clean-up."""
         try:
             return snapshot_id in self._store.retained(pin).ids
         except SnapshotExpired:
@@ -331,7 +331,7 @@ class PinCache:
             return value
 
     def _first(self, table: TableName, value: RefreshedValue[Pin]) -> Outcome[Pin]:
-        """Return what is held. A name that never gave a pin is not kept: anybody may ask for any name."""
+        """Return what is held. A name that never gave a pin is not kept: callers may ask for any name."""
         try:
             outcome = value.first()
         except BaseException:

@@ -81,7 +81,7 @@ def catalog_skew(properties: Mapping[str, str]) -> float | None:
         with urlopen(request, timeout=_DATE_TIMEOUT_S, context=context) as answer:  # noqa: S310
             date = answer.headers.get("Date")
     except HTTPError as error:
-        # Whatever it says of the address, it has a clock.
+        # Any answer has the server's clock.
         with closing(error):
             date = error.headers.get("Date")
     except OSError:

@@ -60,7 +60,7 @@ class _Reading:
 class RefreshedValue(Generic[T]):
     """One value that is read again and again, one reader at a time.
 
-    Nobody waits longer than ``patience_s`` for a catalog that hangs. The read that hangs goes on, alone.
+    No caller waits longer than ``patience_s`` for a catalog that hangs. The read that hangs goes on, alone.
     """
 
     def __init__(

@@ -16,8 +16,7 @@ from pyiceberg.table import Table, TableProperties
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import add_watermark
-from connectors.iceberg.history_facts import TableEvidence
-from connectors.iceberg.store import read_facts
+from connectors.iceberg.history_facts import TableEvidence, read_facts
 from connectors.repairs import Decide
 from connectors.store.catalog_roots import CatalogRoots
 from planner.errors import BadConfig, CatalogUnavailable, ColdStoreUnavailable

@@ -51,7 +51,7 @@ def tier_once(
 ) -> RoundResult:
     """Pin, measure, plan, stage, publish.
 
-    ``is_due`` decides by the new measurement: another tierer may have published meanwhile.
+    ``is_due`` decides by the new measurement: another tierer may have published since.
 
     Raises:
         TieringConflict, SnapshotExpired: nothing changed; the next round plans again.

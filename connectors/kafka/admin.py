@@ -144,7 +144,7 @@ def is_compacted(clusters: Mapping[str, Mapping[str, str]], topic: str) -> bool:
 
     Raises BadConfig as ``KafkaLog``; UnknownTopic or LogUnavailable also when the user may not describe the topic.
     """
-    # By its name: a client nobody refers to is gone, and its requests with it.
+    # By its name: a client without a reference is gone, and its requests with it.
     admin = Admin.of(checked(settings_of(clusters, topic)))
     answer = admin.settings_of([topic], _TIMEOUT_S)[topic]
     try:

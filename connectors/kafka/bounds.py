@@ -79,7 +79,7 @@ class _AskAgain(Exception):
 
 
 class _Crossed(_AskAgain):
-    """A log starts beyond its end: retention moved the start meanwhile, or records of an open transaction are gone."""
+    """A log starts beyond its end: retention moved the start since, or records of an open transaction are gone."""
 
 
 class _Unanswered(_AskAgain):
@@ -226,9 +226,9 @@ class BoundsReader:
         """Replace a client that has lost a request: it loses the next ones, too (confluent-kafka-dotnet issue 1491).
 
         It happens about once in a hundred times after brokers stood still for seconds, and mostly after a leader has died:
-        librdkafka 2.16 asks it for its partitions' offsets for minutes on, whoever leads them now.
+        librdkafka 2.16 asks it for its partitions' offsets for minutes on, also where others lead them now.
         """
-        client.poll(0)  # a refused login is an event, and nobody else will fetch it
+        client.poll(0)  # a refused login is an event, and no other call fetches it
         with self._lock:
             if self._admin is client:
                 self._admin = Admin.of(self._settings, self._refusals.note)

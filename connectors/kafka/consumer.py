@@ -120,7 +120,7 @@ class TopicConsumer:
         left = min(limit, MAX_MESSAGES) - 1
         while left > 0:
             most = min(left, _AT_ONCE)
-            # Nobody else refers to these messages: they are freed before the next ones come.
+            # No other reference to these messages exists: they are freed before the next ones come.
             count = lists.add(self._consumer.consume(most, 0))
             left -= count
             if count < most:

@@ -38,7 +38,7 @@ _MEANING: dict[int, Meaning] = {
     KafkaError._SSL: Meaning.DENIED,
     **dict.fromkeys(
         (
-            # librdkafka looks for the coordinator of a group that nobody joins: reading goes on without it.
+            # librdkafka looks for the coordinator of a group that no consumer joins: reading goes on without it.
             KafkaError.GROUP_AUTHORIZATION_FAILED,
             # librdkafka's answer for a leader that is unknown at the moment.
             KafkaError._NOENT,

@@ -39,10 +39,6 @@ class TableState:
     committed_ms: Mapping[int, int]
 
     @property
-    def is_sorted(self) -> bool:
-        return self.sort_id != 0
-
-    @property
     def partitioned(self) -> bool:
         return any(term.transform != "void" for term in self.partitions)
 
@@ -80,6 +76,10 @@ def load_table(session: SparkSession, table: TableName) -> Any:
 def read_state(session: SparkSession, metadata: Any) -> TableState:
     text = java(session).org.apache.iceberg.TableMetadataParser.toJson(metadata)
     return parse_state(json.loads(text))
+
+
+def load_state(session: SparkSession, table: TableName) -> TableState:
+    return read_state(session, load_table(session, table).operations().current())
 
 
 def parse_state(document: Mapping[str, Any]) -> TableState:

@@ -151,7 +151,7 @@ def start_session(
 
 
 def session_of_process() -> SparkSession | None:
-    """Return the session that somebody started in this process, if there is one that lives."""
+    """Return the session that was started in this process, if there is one that lives."""
     return SparkSession.getActiveSession()
 
 
@@ -234,7 +234,7 @@ _PASSWORD = "changeit"  # noqa: S105
 
 
 def trust(session: SparkSession, bundles: Sequence[str]) -> None:
-    """Trust what the PEM files sign, beside Java's own authorities. Whoever set Java's store has chosen himself.
+    """Trust what the PEM files sign, beside Java's own authorities. An explicit trust store wins.
 
     Raises:
         BadConfig: a file cannot be read, or holds no certificates.

@@ -1,4 +1,4 @@
-"""Checks that a session of somebody else's has the catalogs of the settings, and that they show the same tables."""
+"""Checks that a user's session has the catalogs of the settings, and that they show the same tables."""
 
 from __future__ import annotations
 

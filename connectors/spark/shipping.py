@@ -46,7 +46,7 @@ def is_local(session: SparkSession) -> bool:
 
 
 def ship_to(session: SparkSession) -> None:
-    """Send our packages to executors of somebody else's session on other machines; it may be one of Spark Connect."""
+    """Send our packages to executors of a user's session on other machines; it may be one of Spark Connect."""
     if is_local(session):
         return
     if hasattr(session, "_jsparkSession"):

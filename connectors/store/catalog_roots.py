@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from connectors.store.locations import is_below, place, real_place
+from connectors.store.locations import is_below, is_place, place, real_place
 from connectors.store.object_store import is_object_store
 from planner.errors import BadConfig
+
+Keys = TypeVar("Keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,8 @@ class CatalogRoots:
     ) -> CatalogRoots:
         """``catalogs``: properties by name; ``more`` is ``server.catalog_roots``."""
         warehouses = {name: options.get("warehouse", "") for name, options in catalogs.items()}
-        # The warehouse of a REST catalog may be a name and no place.
         own = {
-            name: (*([text] if "/" in text else ()), *(more or {}).get(name, ()))
+            name: (*([text] if is_place(text) else ()), *(more or {}).get(name, ()))
             for name, text in warehouses.items()
         }
         named = [place(root) for roots in own.values() for root in roots]
@@ -98,15 +100,28 @@ class CatalogRoots:
     def own_below(self, catalog: str, prefix: str) -> list[str]:
         """Return where keys count that a catalog hands out for what begins with a prefix: no place of another's.
 
-        A prefix is text: ``s3`` is all stores on S3, and ``s3://b/a`` begins ``s3://b/ab`` too. So it is returned as a folder.
+        A prefix is text: ``s3`` is all stores on S3, and ``s3://b/a`` begins ``s3://b/ab`` too. So folders are returned.
         """
         roots = (*self.own[catalog], *self.inherited.get(catalog, ()))
         text = place(f"{prefix}x")[:-1]
-        below = [root for root in roots if place(root).startswith(text)]
+        below = [_folder(root) for root in roots if place(root).startswith(text)]
         names_bucket = bool(prefix.partition("://")[2])
         if catalog not in self.owners(prefix) or (below and not names_bucket):
             return below
-        return [f"{prefix.rstrip('/')}/" if names_bucket else prefix]
+        return [_folder(prefix) if names_bucket else prefix]
+
+    def by_place(self, catalog: str, by_prefix: Iterable[tuple[str, Keys]]) -> dict[str, Keys]:
+        """Return by own place what a catalog hands out by prefix: where several count in one, that of the longest."""
+        longest: dict[str, tuple[str, Keys]] = {}
+        for prefix, keys in by_prefix:
+            for root in self.own_below(catalog, prefix):
+                if root not in longest or len(longest[root][0]) < len(prefix):
+                    longest[root] = prefix, keys
+        return {root: keys for root, (_, keys) in longest.items()}
+
+
+def _folder(location: str) -> str:
+    return f"{location.rstrip('/')}/"
 
 
 def _heirs(

@@ -59,6 +59,11 @@ def real_place(location: str) -> str:
     return place(location if path is None else os.path.realpath(path))
 
 
+def is_place(warehouse: str) -> bool:
+    """Whether a catalog's warehouse is a location: that of a REST catalog may be a name."""
+    return "/" in warehouse
+
+
 def is_below(path: str, roots: Iterable[str]) -> bool:
     """Both as ``place`` returns them."""
     return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)

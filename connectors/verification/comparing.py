@@ -19,9 +19,8 @@ from connectors.iceberg.audit import TableAudit
 from connectors.table_facts import with_units
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE
 from planner.offsets import OffsetRange
-from planner.ports import Decoder
+from planner.ports import DecoderFactory
 from planner.schema import Column, TableSchema
-from planner.seam.binding import Binding
 from planner.seam.cut import Pin
 from planner.seam.snapshots import Snapshot
 from planner.seam.watermark import Outcomes
@@ -70,8 +69,6 @@ class ColdRows(Protocol):
 
 _KEY_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET)
 
-DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
-
 
 class Comparer:
     """Compares the windows of one segment. ``unchecked`` says what of its values cannot be compared."""
@@ -99,13 +96,13 @@ class Comparer:
             for snapshot in foreign_changes(audit.facts.history, audit.facts.head or 0)
             if snapshot.parent_id in audit.facts.history.snapshots
         )
-        # Under policy ``fail`` nobody tiered a record that does not decode: report it, do not raise.
+        # Under policy ``fail`` no publish has a record that does not decode: report it, do not raise.
         self._fails = pin.binding.on_error == "fail"
         binding = replace(pin.binding, on_error="skip") if self._fails else pin.binding
         tiered = pin.schema
         if segment.schema_id is not None:
             tiered = with_units(audit.schemas[segment.schema_id], pin.binding)
-        self._decoder = decoder_for(str(pin.table), tiered, binding)
+        self.decoder = decoder_for(str(pin.table), tiered, binding)
         self._tiered = {column.field_id: column for column in tiered.columns}
         self._columns: tuple[Column, ...] = ()
         self.unchecked: tuple[str, ...] = ()
@@ -190,7 +187,7 @@ class Comparer:
 
     def _decoded(self, records: pa.Table) -> pa.Table:
         batches = records.to_batches() or [pa.RecordBatch.from_pylist([], records.schema)]
-        return pa.Table.from_batches([self._decoder.decode(batch).rows for batch in batches])
+        return pa.Table.from_batches([self.decoder.decode(batch).rows for batch in batches])
 
     def _projected(self, rows: pa.Table) -> pa.Table:
         """Read rows by field id, as cold does: a column added after they were tiered is null."""

@@ -1,14 +1,14 @@
 """``verify``: reads again what the log retains and compares it with cold, a window of offsets at a time.
 
-Memory is bounded by a window, whatever the size of the table. ``planner.verification`` decides what is
+Memory is bounded by a window, not by the size of the table. ``planner.verification`` decides what is
 right and wrong; this reads, in order, and gathers.
 
-Cuts a fetch into windows: bounded in rows and bytes, whatever the size of the records.
+Cuts a fetch into windows: bounded in rows and bytes, also for large records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -19,8 +19,8 @@ from connectors.verification.comparing import ColdCount, ColdRows, Comparer, Fau
 from planner.errors import BadBinding, Inconsistent, OffsetsExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.ports import Decoder, Log, TopicSource
-from planner.schema import RAW_SCHEMA, TableSchema
+from planner.ports import DecoderFactory, Log, TopicSource
+from planner.schema import RAW_SCHEMA
 from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, Pin, check_topic
 from planner.seam.watermark import Watermark
@@ -73,7 +73,7 @@ class Verification:
     audit: TableAudit
     log: Log
     cold: ColdRows
-    decoder_for: Callable[[str, TableSchema, Binding], Decoder]
+    decoder_for: DecoderFactory
     extent: Extent = field(default_factory=Extent)
     progress: Progress = field(default_factory=Silent)
 
@@ -239,12 +239,12 @@ class Verification:
         group: tuple[OffsetRange, ...],
         plan: CoveragePlan,
     ) -> CoveragePlan:
-        """Compare the ranges of one fetch; report the offsets that retention took meanwhile as not compared."""
+        """Compare the ranges of one fetch; report the offsets that retention took during it as not compared."""
         while group:
             # Only a fetch that came to its end is reliable.
             group_tally = FaultTally()
             try:
-                for window, records in self._windows(mark, group):
+                for window, records in self._windows(comparer, mark, group):
                     comparer.compare(window, records, group_tally)
                     self.progress.advance(sum(map(len, window.ranges)))
             except OffsetsExpired:
@@ -260,12 +260,11 @@ class Verification:
         return plan
 
     def _windows(
-        self, mark: Watermark, group: tuple[OffsetRange, ...]
+        self, comparer: Comparer, mark: Watermark, group: tuple[OffsetRange, ...]
     ) -> Iterator[tuple[Window, pa.Table]]:
-        schema = self.audit.facts.schema
         source = TopicSource(mark.address, mark.topic_id)
         if self.extent.with_values:
-            source = TopicSource.of_table(schema, mark.address, mark.topic_id)
+            source = TopicSource.of(comparer.decoder, mark.address, mark.topic_id)
         batches = self.log.fetch(source, group, timeout_s=self.extent.fetch_timeout_s)
         return windows(
             batches,

@@ -111,7 +111,7 @@ def tile(
 ) -> Tiling:
     """Choose among ``pieces`` and say what is missing. ``needed``: one range a partition.
 
-    ``epochs``: the leaders' now; None: of a cut of the past, whose leaders nobody knows. Then any piece may do.
+    ``epochs``: the leaders' now; None: of a cut of the past, whose leaders are unknown. Then any piece may do.
     """
     check_one_per_partition(needed)
     needed_of = {span.partition: span for span in needed if len(span)}

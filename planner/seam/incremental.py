@@ -2,7 +2,7 @@
 
 A position is one offset vector per bound table: the end of a cut. A statement *after* a position reads, of each
 bound table, the offsets from there to the end of its own cut: tiered ones from cold, the rest from the tail. So
-consecutive rounds have every record once, wherever the watermark went and whichever server answers. Servers keep no
+consecutive rounds have every record once, wherever the watermark went, from any server. Servers keep no
 state of a follower.
 
 The client keeps the text of a position, which is opaque. It only narrows what its statement may read

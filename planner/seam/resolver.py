@@ -1,6 +1,6 @@
 """Which watermark a snapshot of a bound table stands on (docs/internals/seam.md, T1 to T3, T20).
 
-One resolver for readers, the tierer's validator, maintenance and ``verify``: whatever one of them refuses,
+One resolver for readers, the tierer's validator, maintenance and ``verify``: what one of them refuses,
 all refuse. It walks the *ancestry* of the snapshot it is given, never the list of snapshots, so rollbacks,
 branches and old pins get the watermark of their own line. On the way to the first watermark:
 
@@ -93,7 +93,7 @@ def base_snapshot(history: History, head: int) -> Snapshot | None:
 
 
 def base_watermark(history: History, head: int) -> Watermark | None:
-    """Return the watermark of ``base_snapshot``, whatever lies above it; None without a readable one."""
+    """Return the watermark of ``base_snapshot``, also below foreign commits; None without a readable one."""
     carrier = base_snapshot(history, head)
     return None if carrier is None else readable_watermark(carrier.watermark_text)
 

@@ -12,10 +12,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.offsets import OffsetVector
-from planner.seam.watermark import SUMMARY_KEY
+from planner.seam.binding import MIRROR
+from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark
 
 #: Non-expiring tag on the snapshot that carries the newest watermark (docs/seam-rules.md, T3).
 TAG = "thermocline"
+
+#: In milliseconds: as long as a reference of Iceberg's may be told to stay.
+NEVER_EXPIRES_MS = 2**63 - 1
 
 #: Prefix of the branches a tierer stages on; the rest is the run's uuid.
 STAGE_BRANCH_PREFIX = "tc_stage_"
@@ -53,6 +57,22 @@ class Snapshot:
         """A count of the summary (``added-records`` and the like), or None when absent or not a number."""
         text = self.summary.get(key, "")
         return int(text) if text.isascii() and text.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkEntries:
+    """What a commit writes for its watermark, besides the tag on its snapshot, which stays for ``NEVER_EXPIRES_MS``.
+
+    ``summary`` is the snapshot's, ``properties`` are the table's: the mirror.
+    """
+
+    summary: Mapping[str, str]
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, mark: Watermark) -> WatermarkEntries:
+        text = format_watermark(mark)
+        return cls({SUMMARY_KEY: text}, {MIRROR: text})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 An offset of a stream is the next offset of each partition of one topic. A batch is everything from one vector to another:
 what is below the watermark at the moment of reading comes from cold, the rest from the log. So a batch that is read again
-has the same records, wherever the seam went meanwhile.
+has the same records, wherever the seam went since.
 
 A stream that begins now has no vector until its first batch is planned, and Spark asks where it began again when it
 repeats that batch after a crash. So its beginning is a word, not a vector, and its first batch is empty: it only writes

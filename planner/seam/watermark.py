@@ -16,7 +16,9 @@ import binascii
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from operator import add
 from typing import Any
 
 from planner.errors import WatermarkUnreadable
@@ -50,10 +52,16 @@ MAX_TEXT_BYTES = 64 * 1024 * 1024
 
 _COMPRESSED_PREFIX = "z:"
 
+#: The outcomes of the first texts. A later one is written where there are some, so other texts stay as they are.
+_COUNTED_ALWAYS = ("rows", "dead", "skipped", "tombstones")
+
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Counts of outcomes in a range. Every committed record has exactly one outcome."""
+    """Counts of outcomes in a range. Every committed record has exactly one outcome.
+
+    Texts, metrics, messages and reports walk these fields: a new outcome is one more of them.
+    """
 
     rows: int = 0
     dead: int = 0
@@ -61,16 +69,26 @@ class Outcomes:
     tombstones: int = 0
 
     def __add__(self, other: Outcomes) -> Outcomes:
-        return Outcomes(
-            self.rows + other.rows,
-            self.dead + other.dead,
-            self.skipped + other.skipped,
-            self.tombstones + other.tombstones,
-        )
+        return Outcomes(*map(add, self, other))
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the counts; ``dataclasses.astuple`` would copy each, for every batch."""
+        return (getattr(self, name) for name in self.__dataclass_fields__)
 
     @property
     def records(self) -> int:
-        return self.rows + self.dead + self.skipped + self.tombstones
+        return sum(self)
+
+    @property
+    def bad(self) -> int:
+        """Count the records that became neither a row nor a tombstone."""
+        return self.records - self.rows - self.tombstones
+
+    @property
+    def texts(self) -> list[str]:
+        """Say each count, for people: ``7 rows``, ``0 skipped``, ``1 tombstones``; dead ones where there are some."""
+        counts = asdict(self).items()
+        return [f"{count:,} {name}" for name, count in counts if count or name != "dead"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -165,10 +183,11 @@ def format_watermark(watermark: Watermark) -> str:
         "shape": watermark.shape,
         "gaps": [[gap.partition, gap.start, gap.stop] for gap in watermark.gaps],
         "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
-        "rows": watermark.outcomes.rows,
-        "dead": watermark.outcomes.dead,
-        "skipped": watermark.outcomes.skipped,
-        "tombstones": watermark.outcomes.tombstones,
+        **{
+            name: count
+            for name, count in asdict(watermark.outcomes).items()
+            if count or name in _COUNTED_ALWAYS
+        },
     }
     if watermark.skips:
         document["skips"] = [
@@ -280,10 +299,11 @@ def _watermark(document: dict[str, Any]) -> Watermark:
             for partition, offset, reason in (document["skips"] if document["v"] == 2 else ())
         ),
         outcomes=Outcomes(
-            rows=_int(document["rows"]),
-            dead=_int(document["dead"]),
-            skipped=_int(document["skipped"]),
-            tombstones=_int(document["tombstones"]),
+            **{
+                item.name: _int(document[item.name])
+                for item in fields(Outcomes)
+                if item.name in document or item.name in _COUNTED_ALWAYS
+            }
         ),
         decoding=_str(decoding),
         era=_str(era),

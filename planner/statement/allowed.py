@@ -128,7 +128,7 @@ WINDOWS = AGGREGATES | _names(
 
 FUNCTIONS = SCALARS | BOUNDED | FORMATTED | AGGREGATES
 
-#: In FROM they stream: the engine can stop them between vectors, whatever the number of rows.
+#: In FROM they stream: the engine can stop them between vectors, for any number of rows.
 TABLE_FUNCTIONS = frozenset(("generate_series", "range", "unnest"))
 
 #: Expression types, beside the class (``EXPRESSIONS`` of planner.statement.ast).

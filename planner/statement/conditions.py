@@ -19,8 +19,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
-from typing import Literal
+from typing import Literal, TypeVar
 
 from planner.statement.ast import Node, kind_of
 from planner.statement.parameters import call, cast, constant
@@ -29,6 +30,10 @@ from planner.statement.scope import Scope, fold, is_table, scoped, visible_name
 
 #: Most values of an IN list that are compared with bounds.
 MAX_VALUES = 200
+#: More alternatives take longer to compare with files than they save.
+MAX_ALTERNATIVES = 100
+
+T = TypeVar("T")
 
 #: Functions of constants only, none of them volatile within a statement.
 _FOLDED = frozenset(
@@ -110,6 +115,29 @@ def conjuncts(document: Node) -> dict[TableReference, Places]:
         elif is_table(node) and not scope.is_cte(node):
             per_table.setdefault(reference_of(node), []).append(by_table.get(id(node), ()))
     return {reference: tuple(places) for reference, places in per_table.items()}
+
+
+def alternatives(condition: Node) -> Places:
+    """Return conjuncts by alternative: a row of one table that makes the condition true meets all of one alternative.
+
+    At most ``MAX_ALTERNATIVES``. Column names are taken without their qualifiers.
+    """
+    understood = tuple(conjunct for conjunct, _ in _understood(condition))
+    if condition["type"] == "CONJUNCTION_AND":
+        return reduce(both, map(alternatives, condition["children"]))
+    if condition["type"] == "CONJUNCTION_OR" and not understood:
+        arms = tuple(chain.from_iterable(map(alternatives, condition["children"])))
+        return arms if len(arms) <= MAX_ALTERNATIVES else ((),)
+    return (understood,)
+
+
+def both(
+    one: tuple[tuple[T, ...], ...], other: tuple[tuple[T, ...], ...]
+) -> tuple[tuple[T, ...], ...]:
+    """Return alternatives that both imply; not always the narrowest."""
+    if len(one) * len(other) > MAX_ALTERNATIVES:
+        return one
+    return tuple((*left, *right) for left in one for right in other)
 
 
 def _of_select(select: Node, scope: Scope) -> dict[int, tuple[Conjunct, ...]]:

@@ -101,7 +101,7 @@ class _Counting:
 
     @cached_property
     def _fields(self) -> int:
-        """Fields of an unpacked struct, whatever its source."""
+        """Fields of the largest struct that may be unpacked."""
         return max((table.fields for table in self._tables.values()), default=0) + _own_fields(
             self._node
         )

@@ -14,7 +14,7 @@ from planner.names import Side, TableName, side_name
 from planner.statement.ast import Node
 from planner.statement.scope import fold, is_table, scoped
 
-#: A longer name is nobody's slip, and comparing it takes its time.
+#: A longer name is no slip, and comparing it takes its time.
 _MISTYPED_CHARS = 200
 #: Marks of a name that means a file or an address. Tables may have such names too: see ``references``.
 PATH = re.compile(

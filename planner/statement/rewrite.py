@@ -14,11 +14,14 @@ one is expected, even if a column has that name.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from planner.errors import UnsupportedStatement
 from planner.statement.ast import Node, kind_of, walk
 from planner.statement.dotted_names import AddressableTable, readdress
+from planner.statement.gate import check
 from planner.statement.parameters import constant
 from planner.statement.printer_fixes import CHANGED, make_printable
 from planner.statement.references import TableReference, reference_of
@@ -39,11 +42,15 @@ def rewrite(
         UnsupportedStatement: a WITH clause has the name of one of the relations and would capture it; or a name may mean
             either of two things.
     """
-    reserved = {fold(name): name for name in relations.values()}
     copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
-    if tables is not None:
-        readdress(copy, tables)
-    for node, scope in scoped(copy):
+    apply(copy, relations=relations, columns=tables)
+    return copy
+
+
+def _read_relations(document: Node, relations: Mapping[TableReference, str]) -> None:
+    """Read relations instead of tables, bound LIKE, and make every node printable: one walk."""
+    reserved = {fold(name): name for name in relations.values()}
+    for node, scope in scoped(document):
         kind = node.get("class") or node.get("type")
         if kind == "FUNCTION":
             _bound_like(node)
@@ -59,7 +66,6 @@ def rewrite(
                     )
         if kind in CHANGED:
             make_printable(node)
-    return copy
 
 
 def _replace_table(node: Node, relations: Mapping[TableReference, str]) -> None:
@@ -114,20 +120,13 @@ _PARTS = (
 )
 
 
-def quote_date_parts(document: Node, sql: str) -> Node:
-    """Return the statement with bare date parts as texts; a copy where there are any. It has passed the gate.
-
-    A walk over its tree is spared where its text, ``sql``, has no such function.
-    """
-    if "date" not in sql.lower() or not any(_bare(document)):
-        return document
-    copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
-    for part in _bare(copy):
+def quote_date_parts(document: Node, sql: str) -> None:
+    """Make texts of bare date parts. A walk over the tree is spared where its text, ``sql``, has no such function."""
+    for part in tuple(_bare(document)) if "date" in sql.lower() else ():
         (name,) = part["column_names"]
         place = part["query_location"]
         part.clear()
         part.update(constant(fold(name), "VARCHAR"), query_location=place)
-    return copy
 
 
 def _bare(document: Node) -> Iterator[Node]:
@@ -140,3 +139,42 @@ def _bare(document: Node) -> Iterator[Node]:
 
 def _is_part(names: list[str]) -> bool:
     return len(names) == 1 and fold(names[0]) in _PARTS
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """``run`` refuses a tree or changes it in place, by the one fact of the statement that it ``needs`` beside it."""
+
+    name: str
+    needs: Literal["text", "columns", "relations"]
+    run: Callable[[Node, Any], None]
+
+
+#: In this order, each at most once. Those that need the text run before what a statement says of its tables is analysed, which
+#: reads the tree they leave. Only dotted names need the columns: those of all relations say what a name with a path
+#: means. They find tables by the names that the last pass replaces, so a tree with such names waits whole.
+PASSES: tuple[Pass, ...] = (
+    Pass("gate", "text", lambda document, _: check(document)),
+    Pass("date parts", "text", quote_date_parts),
+    Pass("dotted names", "columns", readdress),
+    Pass("relations", "relations", _read_relations),
+)
+
+
+def apply(
+    document: Node,
+    *,
+    text: str | None = None,
+    columns: Mapping[TableReference, AddressableTable] | None = None,
+    relations: Mapping[TableReference, str] | None = None,
+) -> None:
+    """Run the passes whose facts are given, in place.
+
+    Raises:
+        UnsupportedStatement: a pass refuses the tree.
+    """
+    facts = {"text": text, "columns": columns, "relations": relations}
+    for each in PASSES:
+        fact = facts[each.needs]
+        if fact is not None:
+            each.run(document, fact)

@@ -78,8 +78,19 @@ def selecting(expressions: Sequence[Node], parameters: Iterable[str] = ()) -> No
     return {"error": False, "statements": [{"node": select, "named_param_map": named}]}
 
 
-def row_expression(document: Node) -> Node:
-    """Return the expression of ``SELECT <expression>``.
+def row_of(operands: Sequence[Node]) -> Node:
+    """Return the statement ``SELECT <operand> AS c0, ...``; its parameters keep their names."""
+    named = [{**operand, "alias": f"c{number}"} for number, operand in enumerate(operands)]
+    names = {
+        node["identifier"]
+        for node, _ in walk(selecting(named))
+        if node.get("class") == "PARAMETER"
+    }
+    return selecting(named, sorted(names))
+
+
+def row_expression(document: Node, of: str = "permissions") -> Node:
+    """Return the expression of ``SELECT <expression>``; ``of`` says in messages what it is for.
 
     Raises:
         UnsupportedStatement: the text holds more than one expression, or what the gate or TRY refuse.
@@ -91,12 +102,12 @@ def row_expression(document: Node) -> Node:
     for part, _ in walk(document):
         kind = kind_of(part)
         if kind in _REFUSED:
-            raise UnsupportedStatement(f"{_REFUSED[kind]} are not supported in permissions.")
+            raise UnsupportedStatement(f"{_REFUSED[kind]} are not supported in {of}.")
         if kind == "FUNCTION":
-            _check_function(fold(part["function_name"]))
+            _check_function(fold(part["function_name"]), of)
     expression: Node = node["select_list"][0]
     if expression["alias"]:
-        raise UnsupportedStatement("an expression in permissions has no name of its own.")
+        raise UnsupportedStatement(f"an expression in {of} has no name of its own.")
     return expression
 
 
@@ -109,14 +120,15 @@ def is_of_one_row(name: str) -> bool:
     )
 
 
-def _check_function(name: str) -> None:
+def _check_function(name: str, of: str) -> None:
     if name in _VOLATILE:
+        on = "row, user and groups" if of == "permissions" else "the row"
         raise UnsupportedStatement(
-            f"function {name} is not supported in permissions: they depend on row, user and groups only."
+            f"function {name} is not supported in {of}: they depend on {on} only."
         )
     if not is_of_one_row(name):
         raise UnsupportedStatement(
-            f"function {name} is not supported in permissions: it does not make one value of one row."
+            f"function {name} is not supported in {of}: it does not make one value of one row."
         )
 
 

@@ -130,9 +130,9 @@ class RowOrder:
 def own_order(
     schema: TableSchema, partitions: Iterable[PartitionTerm], sort: Sequence[SortTerm]
 ) -> RowOrder | None:
-    """Return what rows are to be sorted by; None: what Iceberg asks of Spark will do.
+    """Return what rows are to be sorted by; None: what Iceberg asks of Spark is enough.
 
-    It will where a term is of a transform nobody knows, too: Iceberg refuses to write such a table.
+    So it is where a term's transform is unknown: Iceberg refuses to write such a table.
     """
     keys = [
         _key(schema, term.source_id, term.transform)

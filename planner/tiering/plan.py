@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.declared_times import check_times
 from planner.errors import ShapeMismatch
 from planner.names import shell_word
 from planner.offsets import OffsetRange, OffsetVector, cut_up, fair_share
@@ -63,6 +64,7 @@ def plan_tiering(
     another is drained.
 
     Raises:
+        BadBinding: as ``check_times``, where the shape moved: to accept that would not help.
         ShapeMismatch: the binding decodes differently than what was tiered so far. Not retryable: restore
             the properties, or move the shape on purpose.
         TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
@@ -70,6 +72,7 @@ def plan_tiering(
     if pin.binding is None or pin.watermark is None:
         raise ValueError(f"{pin.table} is not bound to a topic")
     if not pin.binding.gives_rows_of(pin.watermark.shape, pin.schema):
+        check_times(str(pin.table), pin.schema, pin.binding)
         raise ShapeMismatch(
             f"{pin.table}: rows below the watermark were decoded with shape {pin.watermark.shape}, the binding "
             f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode, epoch units or floors "

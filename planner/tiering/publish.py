@@ -1,7 +1,7 @@
 """The offset compare-and-set: whether a staged plan may be published, and the watermark it then leaves.
 
-Run inside the commit, against the ancestry the catalog is about to build on, by every publisher: the Spark
-job's validator and the in-memory double call this and nothing else (docs/internals/watermark.md).
+Run for every attempt to commit, on the metadata that it then builds on or fails, by every publisher: the Spark
+job and the in-memory double call this and nothing else (docs/internals/watermark.md).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def choose(
 def backoff_s(failures: int, jitter: float, *, passes: bool = False) -> float:
     """Seconds a table waits after ``failures`` in a row; ``jitter`` from 0 to 1 spreads the upper half.
 
-    ``passes``: the failure may be over any moment, without anybody's doing.
+    ``passes``: the failure may be over any moment, by itself.
     """
     most = MAX_OUTAGE_BACKOFF_S if passes else MAX_BACKOFF_S
     longest = min(most, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 30))

@@ -1,6 +1,6 @@
 """When a table is published: once its files would be full, its oldest row old, or its tail a danger.
 
-A reader sees every committed record whatever tiering does, so nothing here is about
+A reader sees every committed record with or without tiering, so nothing here is about
 freshness. Waiting fills files; age, the tail budget and the log's retention end the wait.
 Facts in, decision out: the caller measures.
 """
@@ -13,8 +13,9 @@ from typing import Literal, get_args
 
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.seam.binding import TIER_PREFIX, Binding, bad_property, count_property
+from planner.seam.binding import TIER_PREFIX, Binding, count_property
 from planner.seam.cut import LogBounds, Pin, check_log
+from planner.seam.formats import bad_property
 
 Distribution = Literal["auto", "none", "hash"]
 #: Who writes data files: the tasks that decode records, where they can, or Iceberg's Spark writer.
@@ -37,7 +38,7 @@ DEFAULT_MAX_AGE_S = 1800.0
 #: A proxy's default bounds of a tail (``[server]`` in the configuration).
 DEFAULT_TAIL_ROWS = 5_000_000
 DEFAULT_TAIL_BYTES = 2 * 1024**3
-#: The share of a budget or of the log's retention at which rows are published whatever their files' size. The
+#: The share of a budget or of the log's retention at which rows are published at any size of their files. The
 #: other half is for the publish itself, and for a tierer that has just died.
 PRESSURE_SHARE = 0.5
 #: Publish if retention reaches untiered rows sooner than this, at its observed pace.

@@ -1,13 +1,11 @@
-"""Which tables' files a task writes by itself, from the Arrow it decoded, and how. Pure.
+"""Decides how one publish is written: by whom, in how many tasks, in which order of rows, with which options. Pure.
 
-Arrow's own Parquet writer spares each row the way through the JVM, which was half of tiering's CPU. Iceberg's Spark writer
-knows more: it sorts, shuffles, and obeys properties that Arrow has no option for. Whatever is not known here to come out
-as it would write it is left to it.
+Tasks write files from the Arrow they decoded where they can: that spares each row the way through the JVM, which was half
+of tiering's CPU. Iceberg's Spark writer can do more: it sorts, shuffles, and obeys properties that Arrow has no option
+for. A table is left to it unless all of its properties are known to give the same files.
 
-Overrides or refuses table properties that would make the tierer's files unreadable. Pure.
-
-Anybody who may alter the table sets its properties, and Iceberg's writer obeys them. Properties of the layout stay;
-those that make files unreadable are overridden, or refused before anything is written.
+Everyone who may alter a table sets its properties, and Iceberg's writer obeys them. Properties of the layout stay; those
+that make files unreadable are overridden, or refused before anything is written.
 """
 
 from __future__ import annotations
@@ -23,57 +21,51 @@ from planner.column_statistics import STATISTICS, fields_without_statistics
 from planner.errors import UnsupportedFile
 from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import TableSchema
-from planner.seam.binding import bad_property
-from planner.tiering.layout import Layout, PartitionTerm
-from planner.tiering.triggers import WRITER, TierOptions
+from planner.seam.formats import bad_property
+from planner.tiering.layout import Layout, PartitionTerm, SortTerm, own_order, plan_layout
+from planner.tiering.triggers import WRITER, ColdSurvey
 
 Transform = Literal["identity", "year", "month", "day", "hour"]
-
 Codec = Literal["zstd", "snappy", "gzip", "lz4_raw", "none"]
-
 _PARQUET = "write.parquet."
-
 _CODEC = _PARQUET + "compression-codec"
-
 _LEVEL = _PARQUET + "compression-level"
-
 _GROUP_BYTES = _PARQUET + "row-group-size-bytes"
-
 _PAGE_BYTES = _PARQUET + "page-size-bytes"
-
 _PAGE_ROWS = _PARQUET + "page-row-limit"
-
 _DICTIONARY_BYTES = _PARQUET + "dict-size-bytes"
-
 #: How often Iceberg's writer looks at the size of a row group: no matter here, where it is known.
 _CHECKS = (
     _PARQUET + "row-group-check-min-record-count",
     _PARQUET + "row-group-check-max-record-count",
 )
-
 _OBEYED = frozenset(
     {_CODEC, _LEVEL, _GROUP_BYTES, _PAGE_BYTES, _PAGE_ROWS, _DICTIONARY_BYTES, *_CHECKS}
 )
-
 #: What a batch's values of partitions are numbered with, together, in 64 bits.
 MAX_PARTITION_FIELDS = 4
-
 #: Smaller pages and dictionaries are for Iceberg's writer to take or to refuse.
 _LEAST_BYTES = 4096
-
 _MIB = 1024 * 1024
-
 #: Levels that Java's codec and Arrow's both take, and what Java's is without one.
 _LEVELS: dict[Codec, tuple[range, int]] = {"zstd": (range(1, 23), 3), "gzip": (range(1, 10), 6)}
-
 LOCATION_PROVIDER = "write.location-provider.impl"
-
 _HASHED = "write.object-storage.enabled"
-
 #: Identity of other types would need Iceberg's way to write a value into a path, and equality of floats.
 _IDENTITY = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_string, pa.types.is_date32)
-
 _MICROSECONDS = (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
+#: Parquet codecs that Spark writes and DuckDB reads. Not ``lz4``: that is Hadoop's own framing of it.
+_CODECS = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"})
+_DEFAULT_CODEC = "zstd"
+_ENCRYPTION_KEY = "encryption.key-id"
+_METRICS = "write.metadata.metrics."
+#: Properties that Iceberg's writer and commits read as numbers, and those that must be above 0.
+_NUMBER = re.compile(
+    r"write\.parquet\..*-(?:bytes|limit|count|level)|commit\..*-(?:retries|ms|bytes|merge)"
+    r"|write\.metadata\.previous-versions-max"
+)
+_SIZE = re.compile(r"write\.parquet\..*-(?:bytes|limit|count)")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,26 +108,68 @@ class SparkWriter:
 
 @dataclass(frozen=True, slots=True)
 class WritingFacts:
-    """What is known of a table and of one publish. ``options`` are its own for tiering.
+    """What is known of a table and of one publish of ``offsets`` offsets on ``parallelism`` cores.
 
-    ``obstacle``: why tasks cannot write where its files go, if they cannot.
-
-    ``codec`` is what is left of the table's own (``planner.tiering.write_plan.write_options``).
+    ``schema`` is the plan's; ``properties``, ``partitions`` and ``sort`` are the table's, ``sort_id`` 0 without a sort order.
+    ``max_task_offsets`` bounds what a lost task has to read again. ``obstacle``: why tasks cannot write where the table's
+    files go, if they cannot.
     """
 
-    options: TierOptions
-    properties: Mapping[str, str]
     schema: TableSchema
+    offsets: int
+    bytes_per_offset: float
+    survey: ColdSurvey
+    properties: Mapping[str, str]
     partitions: Sequence[PartitionTerm]
-    is_sorted: bool
-    layout: Layout
+    sort_id: int
+    sort: Sequence[SortTerm]
+    parallelism: int
+    max_task_offsets: int
     obstacle: str | None
-    codec: str
 
 
-def choose_writer(facts: WritingFacts) -> ParquetOptions | SparkWriter:
-    """Decide who writes. Numbers among the properties have been checked (``planner.tiering.write_plan``)."""
-    reason = _not_ours(facts)
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """How one publish is written. ``spark_options`` are those of Iceberg's Spark writer, where it is the writer."""
+
+    layout: Layout
+    writer: ParquetOptions | SparkWriter
+    spark_options: Mapping[str, str]
+
+
+def plan_write(facts: WritingFacts) -> WritePlan:
+    """Decide. Numbers among the properties have been checked (``check_properties``)."""
+    layout = plan_layout(
+        facts.offsets,
+        facts.survey,
+        bytes_per_offset=facts.bytes_per_offset,
+        parallelism=facts.parallelism,
+        max_task_offsets=facts.max_task_offsets,
+        order=own_order(facts.schema, facts.partitions, facts.sort),
+    )
+    codec = facts.properties.get(_CODEC, _DEFAULT_CODEC).lower()
+    if codec not in _CODECS:
+        codec = _DEFAULT_CODEC
+    return WritePlan(
+        layout, _writer(facts, layout, codec), _spark_options(layout, facts.sort_id, codec)
+    )
+
+
+def _spark_options(layout: Layout, sort_id: int, codec: str) -> dict[str, str]:
+    options = {
+        "write-format": "parquet",
+        "compression-codec": codec,
+        "distribution-mode": layout.distribution,
+        "fanout-enabled": str(layout.fanout).lower(),
+    }
+    if layout.order is not None:
+        options["use-table-distribution-and-ordering"] = "false"
+        options["output-sort-order-id"] = str(sort_id)
+    return options
+
+
+def _writer(facts: WritingFacts, layout: Layout, codec: str) -> ParquetOptions | SparkWriter:
+    reason = _not_ours(facts, layout, codec)
     if reason is not None:
         return SparkWriter(reason)
     partitions: list[PartitionColumn] = []
@@ -144,19 +178,19 @@ def choose_writer(facts: WritingFacts) -> ParquetOptions | SparkWriter:
         if column is None:
             return SparkWriter(f"partitions by {term.transform} of {term.name}")
         partitions.append(column)
-    return _options(facts, tuple(partitions))
+    return _parquet_options(facts, tuple(partitions), codec)
 
 
-def _not_ours(facts: WritingFacts) -> str | None:
+def _not_ours(facts: WritingFacts, layout: Layout, codec: str) -> str | None:
     properties = facts.properties
-    if facts.options.writer == "spark":
+    if facts.survey.options.writer == "spark":
         return f"property {WRITER}"
-    if facts.is_sorted:
+    if facts.sort_id != 0:
         return "a sort order"
-    if facts.layout.distribution != "none":
+    if layout.distribution != "none":
         return "rows are shuffled by partition"
-    if facts.partitions and not facts.layout.fanout:
-        return "partitions nobody has counted"
+    if facts.partitions and not layout.fanout:
+        return "partitions without a count"
     if len(facts.partitions) > MAX_PARTITION_FIELDS:
         return f"more than {MAX_PARTITION_FIELDS} partition fields"
     if facts.obstacle is not None:
@@ -170,7 +204,7 @@ def _not_ours(facts: WritingFacts) -> str | None:
         if key in (_PAGE_BYTES, _DICTIONARY_BYTES) and int(text) < _LEAST_BYTES:
             return f"property {key}"
     level = properties.get(_LEVEL)
-    if level is not None and facts.codec in _LEVELS and int(level) not in _levels(facts.codec):
+    if level is not None and codec in _LEVELS and int(level) not in _levels(codec):
         return f"property {_LEVEL}"
     return None
 
@@ -202,12 +236,14 @@ def _partition_column(schema: TableSchema, term: PartitionTerm) -> PartitionColu
     return PartitionColumn(term.name, index, term.transform, is_date)
 
 
-def _options(facts: WritingFacts, partitions: tuple[PartitionColumn, ...]) -> ParquetOptions:
+def _parquet_options(
+    facts: WritingFacts, partitions: tuple[PartitionColumn, ...], name: str
+) -> ParquetOptions:
     properties = facts.properties
     codec: Codec
-    match facts.codec:
+    match name:
         case "zstd" | "snappy" | "gzip" | "lz4_raw":
-            codec = facts.codec
+            codec = name
         case _:
             codec = "none"
     level: int | None = None
@@ -221,34 +257,14 @@ def _options(facts: WritingFacts, partitions: tuple[PartitionColumn, ...]) -> Pa
         page_bytes=int(properties.get(_PAGE_BYTES, _MIB)),
         page_rows=int(properties.get(_PAGE_ROWS, 20_000)),
         dictionary_bytes=int(properties.get(_DICTIONARY_BYTES, 2 * _MIB)),
-        target_file_bytes=facts.options.target_file_bytes,
+        target_file_bytes=facts.survey.options.target_file_bytes,
         partitions=partitions,
         without_statistics=fields_without_statistics(facts.schema.arrow, properties),
     )
 
 
-#: Parquet codecs that Spark writes and DuckDB reads. Not ``lz4``: that is Hadoop's own framing of it.
-_CODECS = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"})
-
-_DEFAULT_CODEC = "zstd"
-
-_ENCRYPTION_KEY = "encryption.key-id"
-
-_METRICS = "write.metadata.metrics."
-
-#: Properties that Iceberg's writer and commits read as numbers, and those that must be above 0.
-_NUMBER = re.compile(
-    r"write\.parquet\..*-(?:bytes|limit|count|level)|commit\..*-(?:retries|ms|bytes|merge)"
-    r"|write\.metadata\.previous-versions-max"
-)
-
-_SIZE = re.compile(r"write\.parquet\..*-(?:bytes|limit|count)")
-
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
-
-
-def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of Iceberg's Spark writer that a table's properties must not decide.
+def check_properties(table: TableName, properties: Mapping[str, str]) -> None:
+    """Refuse properties that no writer of ours obeys, or that Iceberg's would fail on.
 
     Raises:
         UnsupportedFile: the table asks for encrypted files.
@@ -266,11 +282,6 @@ def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, 
             above = " above 0" if _SIZE.fullmatch(key) else ""
             what = f"property {key} is {text!r}; it must be a whole number{above}."
             raise bad_property(table, key, what)
-    codec = properties.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower()
-    return {
-        "write-format": "parquet",
-        "compression-codec": codec if codec in _CODECS else _DEFAULT_CODEC,
-    }
 
 
 def leading_metrics() -> dict[str, str]:

@@ -37,7 +37,7 @@ class Appender:
         columns = ", ".join(
             f"CAST({identifier(field.name)} AS {sql_type(field.type)})" for field in schema
         )
-        # RETURNING, though nobody reads the result: without it DuckDB collects rows in extra tables to keep the order
+        # RETURNING, though its result is not read: without it DuckDB collects rows in extra tables to keep the order
         # of parallel tasks, although there is one task: up to half of an insert's time (DuckDB 1.5.5).
         self._insert = (
             f"PREPARE append AS INSERT INTO {name} SELECT {columns} FROM arriving "  # noqa: S608 - our names

@@ -21,6 +21,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from connectors import syntax_trees
 from planner.statement.ast import Node, parameters
 from planner.statement.parameters import (
     addends,
@@ -32,7 +33,7 @@ from planner.statement.parameters import (
     substituted,
     whole_numbers,
 )
-from proxy.engine import macros, syntax_trees
+from proxy.engine import macros
 from proxy.engine.parameters import Parameter, arrow_type, execute
 from proxy.engine.relations import Relation, empty_prelude, nested
 

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from connectors import duckdb_extensions as extensions
+from connectors import syntax_trees
 from connectors.store.object_store import is_object_store
 from planner.errors import (
     BadConfig,
@@ -39,7 +40,7 @@ from planner.statement.long_names import (
     with_stand_ins,
 )
 from proxy.deadline import Deadline
-from proxy.engine import macros, syntax_trees
+from proxy.engine import macros
 from proxy.engine.describe import describe, describe_bound
 from proxy.engine.errors import readable, translate, unsupported
 from proxy.engine.parameters import Parameter, execute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from connectors.store.errors import cause
 from planner.errors import (
@@ -17,8 +18,11 @@ from planner.errors import (
     UnsupportedFile,
     UnsupportedStatement,
 )
+from planner.names import TableName
 from proxy.engine.macros import REFUSED
 
+#: Tables that an error names at most.
+_MAX_LISTED = 5
 #: By the first words of DuckDB's message, which also survive where Arrow wraps the error of a stream.
 _KINDS: tuple[tuple[str, type[FederationError]], ...] = (
     ("Parser Error", BadStatement),
@@ -149,3 +153,15 @@ def readable(text: str) -> str:
     # What DuckDB calls a relation that is a WITH clause inside.
     line = line.replace('Values list "', 'Table "')
     return line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+def with_tables(error: FederationError, names: Collection[TableName]) -> FederationError:
+    """Return the error with the table that a statement reads, or those it may be about; as it is where it names one."""
+    if not names or error.facts.keys() & {"table", "topic"}:
+        return error
+    listed = sorted(map(str, names))
+    if len(listed) == 1:
+        return type(error)(f"{listed[0]}: {error.message}", **error.facts, table=listed[0])
+    return type(error)(
+        f"one of {', '.join(listed[:_MAX_LISTED])}: {error.message}", **error.facts
+    )

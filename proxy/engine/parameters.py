@@ -59,7 +59,7 @@ def execute(
 ) -> None:
     """Execute ``sql``, the text of ``document``, with the values of its parameters.
 
-    A day plus a BIGINT is nothing DuckDB knows, a day plus an INTEGER is. Nobody can tell from the text which of
+    A day plus a BIGINT is nothing DuckDB knows, a day plus an INTEGER is. The text does not tell which of
     both is a number, and INTEGER overflows sooner: so it is tried where the statement does not bind otherwise.
 
     Raises:
@@ -106,7 +106,7 @@ def arrow_type(kind: Node) -> pa.DataType:
     """Return the type a client is told to send for a parameter of an engine type.
 
     int64 for every whole number: Go's database/sql refuses an int64 for an int32 in the client. Milliseconds
-    for every time: JDBC writes them whatever the unit says. Text for all that stock
+    for every time: JDBC writes them under any unit. Text for all that stock
     clients cannot bind. Decimals keep their scale, which a client's vector enforces, but may be longer.
     """
     name = kind["id"]

@@ -11,7 +11,7 @@ lost) and a filter on a UUID fails.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -21,7 +21,7 @@ from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.plan import ALL_COLUMNS, CONSTANT_NAME, ColumnRead
 from planner.schema import TableSchema
 from planner.sql_text import identifier
-from planner.type_text import sql_type
+from planner.type_text import exact_select, sql_type
 
 _CONSTANT = identifier(CONSTANT_NAME)
 
@@ -81,13 +81,13 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
                 if part.table.num_rows:
                     name = f"part_{number}_{position}"
                     rows = _copied(cursor, relation, part.table, name)
-                    selects.append(_select(relation.arrow, rows))
+                    selects.append(exact_select(relation.arrow, rows))
             elif part.is_native:
                 selects.append(part.sql)
             else:
                 rows = f"(\n{part.sql}\n)"
                 exact = relation.reads.floats_exact(part.without_nan, part.without_zero)
-                selects.append(_select(relation.arrow, rows, exact))
+                selects.append(exact_select(relation.arrow, rows, exact))
         if relation.reads.has_constant:
             selects = [f"SELECT true AS {_CONSTANT}, * FROM ({select})" for select in selects]  # noqa: S608 - ours
         clauses.append(_clause(relation, selects))
@@ -167,45 +167,12 @@ def _copied(
 ) -> str:
     cursor.register("arrow_rows", table)
     try:
-        cursor.execute(f"CREATE TEMP TABLE {name} AS {_select(relation.arrow, 'arrow_rows')}")
+        cursor.execute(
+            f"CREATE TEMP TABLE {name} AS {exact_select(relation.arrow, 'arrow_rows')}"
+        )
     finally:
         cursor.unregister("arrow_rows")
     return f"temp.main.{name}"
-
-
-def _select(schema: pa.Schema, source: str, exact: Collection[str] | None = None) -> str:
-    """Select every column by name, cast to its exact type. A cast to the same type costs nothing.
-
-    ``exact`` are columns of files whose statistics are trusted; None: the rows are in no files.
-    """
-    columns = ", ".join(
-        f"CAST({identifier(field.name) if exact is None or field.name in exact else _guarded(field)} "
-        f"AS {sql_type(field.type)}) AS {identifier(field.name)}"
-        for field in schema
-    )
-    return f"SELECT {columns} FROM {source}"  # noqa: S608 - names are quoted
-
-
-def _guarded(field: pa.Field) -> str:
-    """Return an expression of a file's column whose filters are not answered from statistics if they may lie.
-
-    Bounds in Parquet and Iceberg leave NaN out, in SQL it is the largest number: a file that holds 1.0 and NaN
-    was skipped for ``x > 5``, for ``ORDER BY x DESC LIMIT 1`` and within structs (DuckDB 1.5.5). Lists and maps
-    are not pruned.
-    """
-    name = identifier(field.name)
-    if pa.types.is_floating(field.type):
-        # The same bits, in a third of the time that a multiplication by 1 takes.
-        return f"-(-{name})"
-    if _holds_float(field.type):
-        return f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END"
-    return name
-
-
-def _holds_float(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return any(_holds_float(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_floating(kind))
 
 
 def _nulls(schema: pa.Schema) -> str:

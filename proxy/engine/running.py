@@ -84,7 +84,7 @@ def working_for(deadline: Deadline, user: str | None) -> Iterator[None]:
 
 
 def working_user() -> str | None:
-    """Whom this thread works for; None: nobody with a name."""
+    """Return the user this thread works for; None: one without a name."""
     return _caller.get()[1]
 
 
@@ -100,7 +100,7 @@ class Watch:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._calls: set[EngineCall] = set()
-        #: Nobody expects anything until the server has a watchdog.
+        #: Without effect until the server has a watchdog.
         self.expecting: Expecting = lambda _left_s, _user: contextlib.nullcontext()
         self._closed = False
         #: It waits for a call, however long. Else it looks again soon by itself, and waking it is for nothing.
@@ -194,7 +194,7 @@ class Watch:
         )
 
     def _runs_longer(self, owner: str | None, ran_s: float) -> bool:
-        """Whether a statement of somebody else runs several times as long as ``ran_s``."""
+        """Whether a statement of another user runs several times as long as ``ran_s``."""
         until_s = time.monotonic() - _MOST * ran_s
         with self._changed:
             return any(
@@ -270,7 +270,7 @@ class EngineCall:
         """Call into the engine; what it raises comes out as a planner error.
 
         Raises:
-            Cancelled, DeadlineExceeded: stopped by the client or by the clock, before or meanwhile.
+            Cancelled, DeadlineExceeded: stopped by the client or by the clock, before it or during it.
         """
         self.entered_s = time.monotonic()
         self._thread, self._gives_way = threading.get_native_id(), False

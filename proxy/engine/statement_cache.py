@@ -18,7 +18,7 @@ MAX_CHARS = 1 << 19
 class StatementCache:
     """Results by key; the least recently used is forgotten. Thread-safe; a key may be worked out twice at once.
 
-    At most ``size``, of statements with ``MAX_CHARS`` together; the newest is kept whatever its size.
+    At most ``size``, of statements with ``MAX_CHARS`` together; the newest is kept at any size.
     """
 
     def __init__(self, size: int = 1024) -> None:

@@ -66,7 +66,7 @@ class ThreadPool:
     """Thread-safe. At most ``MAX_ABANDONED`` abandoned calls may run at a time: each keeps a core and memory busy.
 
     A user with ``MAX_ABANDONED_EACH`` of them gets no more work, and counts for no more than that: calls begun before
-    any was late keep nobody else out.
+    any was late keep no other user out.
     """
 
     max_abandoned: int = MAX_ABANDONED
@@ -184,7 +184,7 @@ class ThreadPool:
     def _clean(self, job: _Job[T]) -> None:
         try:
             job.afterwards(job.result)
-        except Exception:  # noqa: BLE001  there is nobody left to tell
+        except Exception:  # noqa: BLE001  no caller is left to tell
             _log.exception("work that was left behind was not cleaned up")
         with self._lock:
             self._abandoned[job.user] -= 1

@@ -53,7 +53,7 @@ class Backend(Protocol):
     """SQL and tickets, and what may be browsed beside them. Thread-safe."""
 
     @property
-    def browsing(self) -> Browsing:
+    def browser(self) -> Browsing:
         """The tables, as the statements of the same session see them."""
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:

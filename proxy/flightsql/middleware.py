@@ -21,7 +21,8 @@ from proxy.access.authentication.callers import (
     identify,
     login_of,
 )
-from proxy.access.shares import Shares
+from proxy.access.fairness import Slots
+from proxy.access.limits import Rate, ServerPolicy
 from proxy.deadline import Deadline
 from proxy.flightsql.errors import Boundary
 from proxy.flightsql.messages import UnknownCommand
@@ -29,11 +30,9 @@ from proxy.flightsql.options import ALIASES, OF_ONE_CALL, SETTINGS
 from proxy.flightsql.service import Request
 from proxy.flightsql.state.calls import Calls
 from proxy.flightsql.state.client_session import ClientSession
-from proxy.flightsql.state.quotas import Rate, ServerPolicy
 from proxy.flightsql.state.sessions import Opening, Sessions
 from proxy.flightsql.state.tokens import is_session_token
 from proxy.ops.call_record import CallRecord
-from proxy.process.thread_state import ThreadState
 from proxy.session import Session
 
 #: What the caller has seen before: with it a statement is followed (``planner.seam.incremental``).
@@ -106,8 +105,6 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         if is_upload:
             # Its first message comes before ``enter``.
             self.call.await_upload(entry.policy.limits_of(*_names(caller.who)).upload_idle_s)
-        # gRPC has one thread for all of a call. Last: what is refused above is never completed.
-        self._thread_state = ThreadState()
 
     def enter(self, context: flight.ServerCallContext) -> Request:
         """Find the caller's session; from here on the client's leaving is noticed."""
@@ -130,10 +127,7 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
 
     def call_completed(self, exception: BaseException | None) -> None:
         # After the last batch of a stream, too, and when the client left.
-        try:
-            self._entry.calls.end(self.call)
-        finally:
-            self._thread_state.let_go()
+        self._entry.calls.end(self.call)
 
 
 class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
@@ -147,7 +141,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         self.calls = calls
         self.policy = policy
         self.rate = rate
-        self._logins = Shares(_MAX_LOGINS, "logins")
+        self._logins = Slots(_MAX_LOGINS, "logins")
         #: Apart for tokens and for the rest: a password takes long to check.
         self._entries = tuple(tuple(_Entry() for _ in range(_ENTRIES)) for _ in range(2))
 
@@ -266,7 +260,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         access = self.policy.access
         login = login_of(authorization)
         # Without a password there is nothing to check that would take time.
-        with contextlib.nullcontext() if login is None else self._logins.one(login[0]):
+        with contextlib.nullcontext() if login is None else self._logins.slot(login[0]):
             proof = identify(authorization, access)
         if not isinstance(proof, Bearer):
             return proof

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ from pyarrow import flight
 
 from planner.errors import BadConfig, Cancelled, Unavailable
 from proxy.access.authentication.callers import Access
+from proxy.access.blame import Blame
+from proxy.access.limits import LimitsOf, Rate, ServerPolicy
 from proxy.flightsql import actions, messages, uploads
 from proxy.flightsql.backend import Backend
 from proxy.flightsql.errors import Boundary, schema_boundary
@@ -24,11 +26,10 @@ from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.middleware import CallGate, Handshake
 from proxy.flightsql.service import FlightAnswer, Request, Service
 from proxy.flightsql.state.calls import Call, Calls
-from proxy.flightsql.state.quotas import LimitsOf, Rate, ServerPolicy, Slots, UserLimits
 from proxy.flightsql.state.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
+from proxy.flightsql.state.streams import StreamQueue
 from proxy.flightsql.state.tokens import SessionTokens
 from proxy.ops.call_record import Journal
-from proxy.process.suspects import Suspects
 
 _MIDDLEWARE = "call"
 #: How rows go out. Left to pyarrow, it is worked out for each stream, from the environment.
@@ -51,12 +52,40 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens. Port 0: any that is free."""
+
+    host: str
+    port: int
+    tls: Tls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What a server is started with.
+
+    At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a slot.
+    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journals`` get the
+    record of every call that is over.
+    """
+
+    product: Product
+    max_streams: int = 32
+    max_queued: int = 256
+    stream_wait_s: float = 5.0
+    max_sessions: int = MAX_SESSIONS
+    idle_timeout_s: float = IDLE_TIMEOUT_S
+    session_secret: bytes | None = field(default=None, repr=False)
+    journals: Sequence[Journal] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Parts:
     """What all listeners of one server share."""
 
     calls: Calls
     sessions: Sessions
-    slots: Slots
+    streams: StreamQueue
     gate: CallGate
 
 
@@ -64,13 +93,13 @@ class FlightSqlServer:
     """A listening server. ``port`` is the real one, also if 0 was asked for."""
 
     def __init__(
-        self, listen: _Listen, port: int, tls: Tls | None, policy: ServerPolicy, parts: _Parts
+        self, listen: _Listen, address: Address, policy: ServerPolicy, parts: _Parts
     ) -> None:
         self._listen = listen
         self._policy = policy
         self._parts = parts
         self._changing = threading.Lock()
-        self._flight = listen(port, tls)
+        self._flight = listen(address.port, address.tls)
         self.port: int = self._flight.port
 
     @property
@@ -92,7 +121,7 @@ class FlightSqlServer:
     ) -> None:
         """Let callers take more, or less, from now on; running statements keep their places."""
         self._policy.limits_of = limits_of
-        self._parts.slots.resize(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
+        self._parts.streams.resize(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
 
     def listen_again(self, tls: Tls | None) -> None:
         """Listen on the same port with another certificate, as clients see it: reconnecting.
@@ -151,47 +180,35 @@ class FlightSqlServer:
 
 def start(
     backend: Backend,
-    *,
-    host: str,
-    port: int,
-    access: Access,
-    product: Product,
-    tls: Tls | None = None,
-    max_streams: int = 32,
-    max_queued: int = 256,
-    stream_wait_s: float = 5.0,
-    max_sessions: int = MAX_SESSIONS,
-    idle_timeout_s: float = IDLE_TIMEOUT_S,
-    limits_of: LimitsOf = lambda _user, _groups: UserLimits(),
-    session_secret: bytes | None = None,
-    journals: Sequence[Journal] = (),
-    suspects: Suspects | None = None,
+    address: Address,
+    policy: ServerPolicy,
+    options: ServerOptions,
+    blame: Blame | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> FlightSqlServer:
-    """Listen on ``host:port`` (0: any free port) and serve ``backend``; the caller stops the server.
-
-    At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a place.
-    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journals`` get the
-    record of every call that is over. ``suspects`` says whose statements are not wanted now.
+    """Listen on ``address`` and serve ``backend``; the caller stops the server. ``blame`` says whose statements are not wanted now.
 
     Raises:
         BadConfig: the address cannot be listened on, or the certificate is not usable.
     """
-    calls = Calls(journals=journals)
-    policy = ServerPolicy(access, limits_of)
+    calls = Calls(journals=options.journals)
+    secret = options.session_secret
     sessions = Sessions(
-        backend.browsing,
+        backend.browser,
         policy,
         clock_s=clock_s,
-        idle_timeout_s=idle_timeout_s,
-        max_sessions=max_sessions,
-        tokens=None if session_secret is None else SessionTokens(session_secret, time.time),
+        idle_timeout_s=options.idle_timeout_s,
+        max_sessions=options.max_sessions,
+        tokens=None if secret is None else SessionTokens(secret, time.time),
     )
-    slots = Slots(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
+    streams = StreamQueue(
+        options.max_streams, wait_s=options.stream_wait_s, max_waiting=options.max_queued
+    )
     service = Service(
-        backend, product, sessions, slots, calls.check_open, suspects or Suspects()
+        backend, options.product, sessions, streams, calls.check_open, blame or Blame()
     )
     entry = CallGate(sessions, calls, policy, Rate(clock_s))
+    host = address.host
 
     def listen(port: int, tls: Tls | None) -> _FlightServer:
         try:
@@ -205,7 +222,7 @@ def start(
             ) from error
 
     try:
-        return FlightSqlServer(listen, port, tls, policy, _Parts(calls, sessions, slots, entry))
+        return FlightSqlServer(listen, address, policy, _Parts(calls, sessions, streams, entry))
     except BadConfig:
         calls.close(0)
         raise

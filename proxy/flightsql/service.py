@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
 from planner.sql_text import same_name
+from proxy.access.blame import Blame
+from proxy.access.limits import UserLimits
 from proxy.deadline import Deadline
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Backend
@@ -27,9 +29,8 @@ from proxy.flightsql.outgoing import sendable, shaped_schema, shaping
 from proxy.flightsql.session_sql import as_query, change_of
 from proxy.flightsql.state.calls import Call
 from proxy.flightsql.state.client_session import ClientSession, Statement
-from proxy.flightsql.state.quotas import Slots, UserLimits, check_size
 from proxy.flightsql.state.sessions import Sessions
-from proxy.process.suspects import Suspects
+from proxy.flightsql.state.streams import StreamQueue
 from proxy.session import Planned, Prepared, Session
 
 
@@ -69,17 +70,17 @@ class Service:
         backend: Backend,
         product: Product,
         sessions: Sessions,
-        slots: Slots,
+        streams: StreamQueue,
         check_open: Callable[[], None],
-        suspects: Suspects,
+        blame: Blame,
     ) -> None:
         """``check_open`` raises where nothing new may begin; what was planned before is still fetched."""
-        self._suspects = suspects
+        self._blame = blame
         self._check_open = check_open
         self.sessions = sessions
         self._backend = backend
         self._product = product
-        self._slots = slots
+        self._streams = streams
         self._schema_cache = SchemaCache()
 
     def info(self, request: Request, command: bytes) -> Info:
@@ -141,7 +142,7 @@ class Service:
             metadata_request = MetadataRequest(
                 message,
                 request.client.session,
-                self._backend.browsing,
+                self._backend.browser,
                 self._product,
                 self._schema_cache,
             )
@@ -253,18 +254,18 @@ class Service:
     def _begin(self, request: Request, sql: str) -> None:
         request.call.record.asks(sql)
         self._check_open()
-        self._suspects.check(request.client.session.user)
+        self._blame.check(request.client.session.user)
 
     def _place(self, session: Session, place: tuple[str, ...]) -> dict[str, str]:
         """What USE sets: a catalog and a schema of it, or else a schema of the present one."""
         if not place:
             return {}
-        if same_name(place[0], self._backend.browsing.catalogs(session)) is not None:
+        if same_name(place[0], self._backend.browser.catalogs(session)) is not None:
             schemas = {"schema": ".".join(place[1:])} if len(place) > 1 else {}
             return {"catalog": place[0], **schemas}
         here = [
             schema
-            for catalog, schema in self._backend.browsing.schemas(session)
+            for catalog, schema in self._backend.browser.schemas(session)
             if catalog == session.catalog
         ]
         name = ".".join(place)
@@ -304,10 +305,10 @@ class Service:
         opened_in = request.client.session
         record.redeems(planned, lambda: self._backend.about(opened_in, planned))
         limits = request.limits
-        self._suspects.check(opened_in.user)
-        most = self._suspects.most(opened_in.user, limits.max_streams)
+        self._blame.check(opened_in.user)
+        most = self._blame.most(opened_in.user, limits.max_streams)
         with request.deadline.paused():
-            self._slots.take(call, opened_in.user, most)
+            self._streams.take(call, opened_in.user, most)
         # In this order: a cancel marks the ticket first and looks for calls second.
         call.ticket = ticket
         request.client.fetched(ticket)
@@ -325,7 +326,7 @@ class Service:
                     for message in sendable(shape(batch), limit):
                         call.cancellation.check()
                         record.sent(message)
-                        check_size(record, limits)
+                        limits.check_size(record.rows, record.bytes)
                         yield message
                 call.cancellation.check()
                 record.ended()

@@ -121,7 +121,7 @@ class TableAnswers:
     def again(self, answer: Answer) -> Answer | None:
         """Note that an answer is handed out now: its files stay as long as it is good for.
 
-        None where it was forgotten meanwhile, and its files with it (``expired``).
+        None where it was forgotten since, and its files with it (``expired``).
         """
         with self._lock:
             if self._answers.get(answer.cut) is not answer:
@@ -177,7 +177,7 @@ class TableAnswers:
             return tuple(self._there.values()) if key == self._key else ()
 
     def claim(self, pieces: Iterable[LivePiece]) -> bool:
-        """Have files stay for now; False where one of them went meanwhile."""
+        """Have files stay for now; False where one of them is gone."""
         pieces = tuple(pieces)
         with self._lock:
             if not self._are_there(pieces):

@@ -47,7 +47,7 @@ class Merging:
         self._writer = writer
         self._files = files
         self._changed = threading.Condition()
-        #: One per table, until it is done: loads meanwhile still see the pieces that the merge will replace.
+        #: One per table, until it is done: loads until then still see the pieces that the merge will replace.
         self._tasks: OrderedDict[TableAnswers, MergeTask] = OrderedDict()
         self._stopped = threading.Event()
         self._cancellation = Cancellation()
@@ -113,7 +113,7 @@ class Merging:
             None,
             lambda written: answers.note(written, answers.rooms.live, task.user),
         )
-        # In the table's turn: a load under way would replace what is noted meanwhile.
+        # In the table's turn: a load under way would replace what is noted here.
         with answers.turn(deadline):
             if self._files.replica(catalog) == answers.replica:
                 answers.add(task.key, task.contract, piece)

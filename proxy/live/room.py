@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 
 from planner.errors import Overloaded
-from proxy.access.shares import has_share
+from proxy.access.fairness import has_share
 
 #: Of all tables: each takes one or two kilobytes of memory.
 MAX_LIVE_ANSWERS = 40_000

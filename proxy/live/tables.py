@@ -50,7 +50,7 @@ from proxy.session import Session
 from proxy.tail.followed_table import key_of
 from proxy.tail.tails import Tails
 
-#: A load whose files somebody removes meanwhile is answered anew.
+#: A load whose files are removed during it is answered anew.
 _ATTEMPTS = 3
 #: So long it waits for what is being merged; then it merges by itself.
 _MERGE_WAIT_S = 10.0

@@ -48,7 +48,7 @@ class CallRecord:
         self.outcome: str | None = None
         #: Seconds of what was done for a statement, by name: prepare, plan, first (until rows can be read), stream.
         self.steps: dict[str, float] = {}
-        #: Whether a statement was executed or described, whatever came of it.
+        #: Whether a statement was executed or described, with any outcome.
         self.is_executed = False
         #: The table that an Iceberg engine loads.
         self.table: str | None = None

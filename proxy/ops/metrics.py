@@ -1,6 +1,6 @@
 """What operators watch, in Prometheus' terms: statements by outcome.
 
-Counters move when calls end; what is a state is read when somebody asks (``proxy.ops.states``). Names follow Prometheus' conventions: base units, ``_total``
+Counters move when calls end; what is a state is read on request (``proxy.ops.states``). Names follow Prometheus' conventions: base units, ``_total``
 for counters. No label holds a statement, a user or an address: their number has no bound.
 """
 

@@ -1,4 +1,4 @@
-"""Pins and tails as they are when somebody asks: for the metrics, and for ``/readyz``."""
+"""Pins and tails as they are on request: for the metrics, and for ``/readyz``."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class States(Collector):
             (
                 "bad_records",
                 "Records decoded since the start that became no row.",
-                lambda tail: tail.outcomes.dead + tail.outcomes.skipped,
+                lambda tail: tail.outcomes.bad,
             ),
             (
                 "failing",

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from proxy.process.suspects import Suspects
+from proxy.access.blame import Blame
 
 _log = logging.getLogger(__name__)
 
@@ -74,17 +74,17 @@ class Watchdog:
         cancel_newest_statement: Callable[[], bool] = lambda: False,
         cancel_largest_owner: Callable[[], bool] = lambda: False,
         long: Callable[[], Mapping[str | None, float]] = dict,
-        suspects: Suspects | None = None,
+        blame: Blame | None = None,
     ) -> None:
         """``healthy`` is called once a second and returns whether the engine still answers.
 
         ``cancel_newest_statement`` stops one statement and returns whether there was one: called where memory is short, and again
         whenever there is even less. ``cancel_largest_owner`` stops all statements of one user, where memory is very short.
-        ``long`` returns whose statements have run for long; they are noted in ``suspects`` in case the process ends.
+        ``long`` returns whose statements have run for long; they are noted in ``blame`` in case the process ends.
         """
         self._cancel_largest_owner = cancel_largest_owner
         self._long = long
-        self._suspects = suspects or Suspects()
+        self._blame = blame or Blame()
         #: Tells waiting clients that the process ends, and why.
         self.farewell: Callable[[str], None] = lambda _why: None
         self._cancel_newest_statement = cancel_newest_statement
@@ -146,12 +146,12 @@ class Watchdog:
                 oldest = min(self._deadlines.values(), key=lambda item: item[0], default=None)
             self._excuse(is_late=oldest is not None and self._now() > oldest[0])
             if oldest is not None and self._now() > oldest[0] + self._grace_s:
-                self._suspects.blame(oldest[1])
+                self._blame.assign(oldest[1])
                 self._end(EXIT_STUCK, "a statement ignored its interrupt past its deadline")
-            self._suspects.note(self._long())
+            self._blame.note(self._long())
             resident = resident_bytes()
             if self._max_process_bytes is not None and resident > self._max_process_bytes:
-                self._suspects.blame_largest()
+                self._blame.assign_largest()
                 self._end(
                     EXIT_MEMORY, f"the process holds {resident} bytes, over max_process_bytes"
                 )
@@ -188,7 +188,7 @@ class Watchdog:
     def _ask(self) -> None:
         while not self._stop.wait(_PULSE_S):
             if not self._healthy():
-                self._suspects.blame_nobody()
+                self._blame.acquit()
                 self._end(EXIT_SICK, "the engine refuses all work after an internal error")
             self._answered_at = self._now()
 

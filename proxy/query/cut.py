@@ -5,10 +5,10 @@ Pin each table, measure all logs in one round, decide. Tables of the past are cu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from connectors.cuts import BoundsCache, PastCuts, current_cuts, cut_tables
+from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, SnapshotExpired
 from planner.names import Side, TableName
@@ -16,6 +16,7 @@ from planner.offsets import OffsetVector
 from planner.ports import ColdStore
 from planner.seam.cut import Pin, TableCut
 from planner.seam.freshness import LIVE, Freshness, parse_freshness, parse_wait_for
+from planner.seam.incremental import check_followed, narrow, parse_after
 from planner.seam.time_travel import AtCut, parse_cut
 from planner.statement.references import CutKey
 from planner.ticket import TicketTable
@@ -35,7 +36,7 @@ class FreshnessContract:
     """
 
     freshness: Freshness = LIVE
-    wait_for: Mapping[str, OffsetVector] | None = None
+    wait_for: Mapping[str, OffsetVector] = field(default_factory=dict)
     past: AtCut | None = None
 
     def __str__(self) -> str:
@@ -60,7 +61,7 @@ class FreshnessContract:
             freshness = LIVE
         return cls(
             freshness,
-            None if session.wait_for is None else parse_wait_for(session.wait_for),
+            {} if session.wait_for is None else parse_wait_for(session.wait_for),
             None if session.cut is None else parse_cut(session.cut),
         )
 
@@ -71,6 +72,17 @@ class Cuts:
 
     by_key: Mapping[CutKey, TableCut]
     log_age_s: float | None = None
+
+    def narrowed(self, after: str, sides: Collection[str]) -> Cuts:
+        """Return the cuts without what a follower of the statement has read, who is at the position ``after``.
+
+        Raises:
+            FederationError: as ``check_followed`` and ``narrow``.
+        """
+        position = parse_after(after)
+        check_followed([table for (table, _), cut in self.by_key.items() if cut.hot], sides)
+        narrowed = {key: narrow(cut, position) for key, cut in self.by_key.items()}
+        return replace(self, by_key=narrowed)
 
 
 class SnapshotCutter:
@@ -133,9 +145,7 @@ class SnapshotCutter:
                 as_is,
                 cold_only=parsed.cold_only,
                 max_staleness_s=contract.freshness.max_staleness_s,
-                wait_for=contract.wait_for,
-                limit_s=deadline.limit_s,
-                left_s=deadline.patience_s,
+                wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
             )
             by_key |= {(table, None): cut for table, cut in cuts.items()}
         for table, at in parsed.keys:
@@ -164,9 +174,7 @@ class SnapshotCutter:
             [table],
             cold_only=(table,) if side is Side.COLD else (),
             max_staleness_s=contract.freshness.max_staleness_s,
-            wait_for=contract.wait_for,
-            limit_s=deadline.limit_s,
-            left_s=deadline.patience_s,
+            wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
         )
         return cuts[table]
 

@@ -31,54 +31,55 @@ from planner.explain import EXPLAIN_SCHEMA, explained
 from planner.ports import ColdStore, Log
 from planner.reading.needs import name_of_count, with_counted
 from planner.reading.plan import TableRead, counted_rows
-from planner.seam.cut import TableCut
-from planner.seam.incremental import check_followed, format_position, narrow, parse_after
+from planner.seam.incremental import format_position
 from planner.seam.time_travel import format_cut
 from planner.statement.ast import is_constant
-from planner.statement.ast import parameters as parameters_of
-from planner.statement.references import CutKey, ResolvedTable
+from planner.statement.references import ResolvedTable
 from planner.ticket import Ticket, TicketTable, padded
+from proxy.access.fairness import PlanningQueue
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
+from proxy.engine.errors import with_tables
 from proxy.engine.result import Result
 from proxy.engine.running import with_memory, working_for
 from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tables
 from proxy.query.explain import Explainer
-from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement, StatementParser, counting
-from proxy.query.relations import Sources
+from proxy.query.relations import Relations
 from proxy.query.signature import Signatures
 from proxy.query.stream import MaterializedResult, StatementStream
-from proxy.query.tickets import Tickets, parameter_values, summary, to_ipc
+from proxy.query.tickets import Tickets, answer_metadata, context_of, summary, to_ipc
 from proxy.query.time_travel import When
-from proxy.query.turns import Turns
-from proxy.query.whose_files import of_tables
 from proxy.session import Planned, Prepared, Renewed, Session, Stream, TicketSummary
 from proxy.tail.tails import Tails
 
 T = TypeVar("T")
 
-#: Key of the cut's text in the metadata of a result's schema.
-CUT_METADATA = "thermocline.cut"
-#: And of the name of the split that it is a part of.
-SPLIT_METADATA = "thermocline.split"
 #: Answers to longer statements are not kept.
 _SHORT_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """A statement as a session asks it. ``hides_count``: its answer must not tell how many records there are."""
+class _Statement:
+    """A statement of a session, checked and resolved. ``hides_count``: its answer must not tell how many records there are."""
 
+    session: Session
+    sql: str
     parsed: ParsedStatement
     contract: FreshnessContract
     path: tuple[str, str]
     is_explain: bool
     hides_count: bool
+    #: Microseconds since 1970.
+    time_us: int
+
+    @property
+    def when(self) -> When:
+        return When.at(self.time_us, self.session.zone)
 
 
 class Statements:
@@ -106,39 +107,39 @@ class Statements:
         self._tickets = Tickets(secrets)
         self._now_us = now_us
         #: All is open until a policy is put in force.
-        self.grants = AccessPolicy(engine)
-        self.browsing = Browser(pins, self.grants, default_path)
-        self._parser = StatementParser(engine, pins, self.grants)
+        self.access = AccessPolicy(engine)
+        self.browser = Browser(pins, self.access, default_path)
+        self._parser = StatementParser(engine, pins, self.access)
         self._cache = StatementCache()
-        self._sources = Sources(
+        self._relations = Relations(
             pins=pins,
             store=store,
             tails=tails,
             engine=engine,
-            browsing=self.browsing,
-            grants=self.grants,
+            browser=self.browser,
+            access=self.access,
         )
         self.cutter = SnapshotCutter(
             pins=pins, bounds=self._bounds, tails=tails, store=store, engine=engine
         )
         self._explainer = Explainer(
-            pins=pins, bounds=self._bounds, store=store, sources=self._sources
+            pins=pins, bounds=self._bounds, store=store, relations=self._relations
         )
-        self._signatures = Signatures(engine, self._sources)
+        self._signatures = Signatures(engine, self._relations)
         self._threads = ThreadPool()
-        self._turns = Turns()
+        self._planning = PlanningQueue()
 
     def close(self) -> None:
         """End the threads, without waiting for abandoned work."""
         self._threads.close()
 
-    # --- what a client calls: each answers by its deadline, whatever the engine does ---
+    # --- what a client calls: each answers by its deadline, even if the engine hangs ---
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         def prepared() -> Prepared:
             return self._prepare(session, sql, deadline)
 
-        return self._soon(session, sql, None, deadline, prepared)
+        return self._run_inline_if_cached(session, sql, None, deadline, prepared)
 
     def plan(
         self,
@@ -150,12 +151,12 @@ class Statements:
         def planned() -> Planned:
             return self._plan(session, sql, parameters, deadline)
 
-        return self._soon(session, sql, parameters, deadline, planned)
+        return self._run_inline_if_cached(session, sql, parameters, deadline, planned)
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         deadline.check()
-        planned = self._opened(session, ticket)
-        answer = self._remembered(session, planned)
+        planned = self._unseal(session, ticket)
+        answer = self._cached_constant(session, planned)
         if answer is not None:
             return answer
         return self._on_thread(
@@ -172,7 +173,7 @@ class Statements:
         )
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
-        planned = self._opened(session, ticket)
+        planned = self._unseal(session, ticket)
         until_us = self._now_us() + int(self.ticket_ttl_s * 1_000_000)
         again = replace(planned, expires_at_us=max(until_us, planned.expires_at_us))
         return Renewed(self._tickets.resealed(again, ticket), again.expires_at_us)
@@ -181,7 +182,7 @@ class Statements:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
         return summary(self._tickets.opened(ticket, user=session.user or "", now_us=0))
 
-    def _soon(
+    def _run_inline_if_cached(
         self,
         session: Session,
         sql: str,
@@ -189,7 +190,7 @@ class Statements:
         deadline: Deadline,
         work: Callable[[], T],
     ) -> T:
-        """Do ``work`` here where nobody has to be asked: a switch of threads would cost as much as all the rest."""
+        """Run ``work`` on this thread if all it needs is cached: switching threads would double the latency."""
         parsed = self._parser.cached(sql)
         if parsed is not None and self._signatures.has(session, parsed, parameters):
             deadline.check()
@@ -216,27 +217,12 @@ class Statements:
 
     # --- the path of a statement ---
 
-    def _question(self, session: Session, sql: str, deadline: Deadline) -> _Question:
-        """Parse, gate and resolve a statement. Nothing is pinned yet."""
-        with self._turns.one(session, sql, deadline):
-            inner, path = explained(sql), self.browsing.path(session)
-            contract = FreshnessContract.of(session)
-            side = contract.freshness.side
-            parsed = self._parser.read(sql if inner is None else inner, path, session, side)
-            hides_count = self.grants.check_count_disclosure(
-                session, parsed.names, counting(session, sql, parsed)
-            )
-            if session.is_whole:
-                self.grants.check_whole(session, parsed.names)
-            return _Question(parsed, contract, path, inner is not None, hides_count)
-
     def _prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        question = self._question(session, sql, deadline)
-        when = When.at(self._now_us(), session.zone)
-        pins = self.cutter.pins(question.parsed, question.contract, when)
-        with self._turns.one(session, sql, deadline):
-            prepared = self._signatures.prepared(session, question.parsed, pins)
-        return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if question.is_explain else prepared
+        statement = self._analyse(session, sql, deadline)
+        pins = self.cutter.pins(statement.parsed, statement.contract, statement.when)
+        with self._planning.slot(session.payer, sql, deadline):
+            prepared = self._signatures.prepared(session, statement.parsed, pins)
+        return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if statement.is_explain else prepared
 
     def _plan(
         self,
@@ -245,105 +231,126 @@ class Statements:
         parameters: pa.RecordBatch | None,
         deadline: Deadline,
     ) -> Planned:
-        now_us = self._now_us()
-        question = self._question(session, sql, deadline)
-        parsed = question.parsed
-        with self.grants.redacting_errors(session, parsed.names):
-            cut_of_tables = self.cutter.cut(
-                parsed, question.contract, When.at(now_us, session.zone), deadline
-            )
-        cuts = cut_of_tables.by_key
-        if parsed.needs.any_rows is None:  # else the rows that are there may be enough
-            for expected in cuts.values():
-                self._tails.expect(expected)
-        # A statement to explain binds nothing.
-        with self._turns.one(session, sql, deadline):
-            columns = self._signatures.columns(
-                session, parsed, cuts, parameters, is_bound=not question.is_explain
-            )
-        app_metadata = cut = "" if question.hides_count else format_cut(cuts)
+        statement = self._analyse(session, sql, deadline)
+        cuts = self._cut(statement, deadline)
+        columns = self._describe(statement, cuts, parameters, deadline)
+        cut = app_metadata = "" if statement.hides_count else format_cut(cuts.by_key)
         if session.after is not None:
-            after = parse_after(session.after)
-            check_followed(
-                [table for table, at in parsed.keys if cuts[table, at].hot], parsed.sides
-            )
-            cuts = {key: narrow(cut_of_table, after) for key, cut_of_table in cuts.items()}
-            app_metadata = format_position(cuts.values())
-        ticket = Ticket(
-            sql=sql,
-            tables=tuple(TicketTable.of(cuts[key], key[1]) for key in parsed.keys),
-            user=session.user or "",
-            time_zone=session.zone,
-            search_path=question.path,
-            statement_time_us=now_us,
-            expires_at_us=now_us + int(self.ticket_ttl_s * 1_000_000),
-            parameters=None if parameters is None else to_ipc(parameters),
-            granted=self.grants.mark(session, parsed.names),
-            side=question.contract.freshness.side,
-            cut=cut,
-        )
-        if question.is_explain:
-            context = _context(parsed, ticket)
-            # A statement whose parameters are not bound is not pruned.
-            is_bound = len(context.values) == len(parameters_of(parsed.document))
+            cuts = cuts.narrowed(session.after, statement.parsed.sides)
+            app_metadata = format_position(cuts.by_key.values())
+        ticket = self._ticket(statement, cuts, parameters, cut)
+        if statement.is_explain:
             report = self._explainer.explain(
-                session,
-                parsed,
-                Cuts(cuts, cut_of_tables.log_age_s),
-                question.contract,
-                context if is_bound else None,
+                session, statement.parsed, cuts, statement.contract, ticket
             )
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
-            sealed = self._tickets.sealed(ticket, is_encrypted=question.hides_count)
-            return Planned(sealed, EXPLAIN_SCHEMA, app_metadata.encode())
-        parts: tuple[Ticket, ...] = ()
-        if session.max_endpoints > 1:
-            parts = self._split(session, question, cuts, ticket)
+            return Planned(self._seal(statement, ticket), EXPLAIN_SCHEMA, app_metadata.encode())
+        parts = self._split(statement, cuts, ticket) if session.max_endpoints > 1 else ()
         return Planned(
-            self._tickets.sealed(ticket, is_encrypted=question.hides_count),
-            columns.with_metadata(_metadata(*parts[:1] or (ticket,)) or None),
+            self._seal(statement, ticket),
+            columns.with_metadata(answer_metadata(*parts[:1] or (ticket,)) or None),
             app_metadata.encode(),
             ticket.expires_at_us,
-            tuple(
-                self._tickets.sealed(part, is_encrypted=question.hides_count) for part in parts
-            ),
+            tuple(self._seal(statement, part) for part in parts),
         )
 
-    def _split(
+    def _analyse(self, session: Session, sql: str, deadline: Deadline) -> _Statement:
+        """Parse, gate and resolve a statement. Nothing is pinned yet."""
+        time_us = self._now_us()
+        with self._planning.slot(session.payer, sql, deadline):
+            inner, path = explained(sql), self.browser.path(session)
+            contract = FreshnessContract.of(session)
+            side = contract.freshness.side
+            parsed = self._parser.read(sql if inner is None else inner, path, session, side)
+            hides_count = self.access.check_count_disclosure(
+                session, parsed.names, counting(session, sql, parsed)
+            )
+            if session.is_whole:
+                self.access.check_whole(session, parsed.names)
+            return _Statement(
+                session, sql, parsed, contract, path, inner is not None, hides_count, time_us
+            )
+
+    def _cut(self, statement: _Statement, deadline: Deadline) -> Cuts:
+        """Make one cut of all tables, and begin to read their tails."""
+        parsed = statement.parsed
+        with self.access.redacting_errors(statement.session, parsed.names):
+            cuts = self.cutter.cut(parsed, statement.contract, statement.when, deadline)
+        if parsed.needs.any_rows is None:  # else the rows that are there may be enough
+            for expected in cuts.by_key.values():
+                self._tails.expect(expected)
+        return cuts
+
+    def _describe(
         self,
-        session: Session,
-        question: _Question,
-        cuts: Mapping[CutKey, TableCut],
-        ticket: Ticket,
-    ) -> tuple[Ticket, ...]:
+        statement: _Statement,
+        cuts: Cuts,
+        parameters: pa.RecordBatch | None,
+        deadline: Deadline,
+    ) -> pa.Schema:
+        """Bind a statement; return its columns. One to explain binds no parameters."""
+        session = statement.session
+        with self._planning.slot(session.payer, statement.sql, deadline):
+            return self._signatures.columns(
+                session,
+                statement.parsed,
+                cuts.by_key,
+                parameters,
+                is_bound=not statement.is_explain,
+            )
+
+    def _ticket(
+        self, statement: _Statement, cuts: Cuts, parameters: pa.RecordBatch | None, cut: str
+    ) -> Ticket:
+        session, parsed = statement.session, statement.parsed
+        return Ticket(
+            sql=statement.sql,
+            tables=tuple(TicketTable.of(cuts.by_key[key], key[1]) for key in parsed.keys),
+            user=session.user or "",
+            time_zone=session.zone,
+            search_path=statement.path,
+            statement_time_us=statement.time_us,
+            expires_at_us=statement.time_us + int(self.ticket_ttl_s * 1_000_000),
+            parameters=None if parameters is None else to_ipc(parameters),
+            granted=self.access.mark(session, parsed.names),
+            side=statement.contract.freshness.side,
+            cut=cut,
+        )
+
+    def _split(self, statement: _Statement, cuts: Cuts, ticket: Ticket) -> tuple[Ticket, ...]:
         """Return a ticket for each share of an answer; none: it has but one.
 
         If the caller may not learn counts, there are always as many as it asks for, equally long.
         """
-        parsed, hides_count = question.parsed, question.hides_count
-        with self.grants.redacting_errors(session, parsed.names):
-            reads = self._sources.reads(session, parsed, cuts, _context(parsed, ticket))
-            shares = self._sources.shares(
+        session, parsed = statement.session, statement.parsed
+        with self.access.redacting_errors(session, parsed.names):
+            reads = self._relations.reads(
+                session, parsed, cuts.by_key, context_of(parsed, ticket)
+            )
+            shares = self._relations.shares(
                 reads,
                 session.max_endpoints,
                 statement_time_us=ticket.statement_time_us,
-                hides_count=hides_count,
+                hides_count=statement.hides_count,
             )
         tickets = tuple(replace(ticket, share=share) for share in shares)
-        return padded(tickets) if hides_count else tickets
+        return padded(tickets) if statement.hides_count else tickets
+
+    def _seal(self, statement: _Statement, ticket: Ticket) -> bytes:
+        return self._tickets.sealed(ticket, is_encrypted=statement.hides_count)
 
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:
         inner = explained(planned.sql) if planned.answer is not None else planned.sql
-        with self._turns.one(session, planned.sql, deadline):
+        with self._planning.slot(session.payer, planned.sql, deadline):
             parsed = self._parser.read(inner or "", planned.search_path, session, planned.side)
-        self.grants.check(session, parsed.names, planned.granted)
+        self.access.check(session, parsed.names, planned.granted)
         if planned.answer is not None:
             return MaterializedResult.of(planned.answer)
-        if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.document):
-            # What pools and tools ask again and again to learn whether anybody is there.
+        if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.written):
+            # What pools and tools ask again and again to learn whether the server is there.
             return self._cache.get(
                 ("answer", parsed),
-                lambda: self._answer(session, parsed, planned, deadline),
+                lambda: self._run_constant(session, parsed, planned, deadline),
                 chars=parsed.chars,
             )
         cuts = redeem_tables(self._pins, planned.tables)
@@ -357,17 +364,17 @@ class Statements:
         with (
             contextlib.ExitStack() as stack,
             self._repinning(parsed),
-            self.grants.redacting_errors(session, parsed.names),
+            self.access.redacting_errors(session, parsed.names),
         ):
-            context = _context(parsed, planned)
-            reads = self._sources.reads(session, parsed, cuts, context, planned.share)
+            context = context_of(parsed, planned)
+            reads = self._relations.reads(session, parsed, cuts, context, planned.share)
             counted = counted_rows(reads.values())
             if counted is not None and not any(read.tail for read in reads.values()):
-                name = name_of_count(parsed.document)
-                return MaterializedResult.of_count(name, counted, _metadata(planned))
+                name = name_of_count(parsed.written)
+                return MaterializedResult.of_count(name, counted, answer_metadata(planned))
             result = self._run(session, parsed, planned, reads, deadline, stack)
             stream = StatementStream(
-                result, _metadata(planned), deadline, read_on, stack.pop_all()
+                result, answer_metadata(planned), deadline, read_on, stack.pop_all()
             )
             stack.callback(stream.close)
             stream.read()
@@ -384,8 +391,8 @@ class Statements:
         stack: contextlib.ExitStack,
     ) -> Result:
         """Start a statement over the relations of its cuts; ``stack`` frees what it uses."""
-        context = _context(parsed, planned)
-        relations = self._sources.relations(session, parsed, reads, deadline, stack)
+        context = context_of(parsed, planned)
+        relations = self._relations.relations(session, parsed, reads, deadline, stack)
         document = parsed.over(relations)
         counted = counted_rows(reads.values())
         if counted is not None:
@@ -404,26 +411,26 @@ class Statements:
 
     # --- its steps ---
 
-    def _opened(self, session: Session, ticket: bytes) -> Ticket:
+    def _unseal(self, session: Session, ticket: bytes) -> Ticket:
         return self._tickets.opened(ticket, user=session.user or "", now_us=self._now_us())
 
-    def _remembered(self, session: Session, planned: Ticket) -> MaterializedResult | None:
+    def _cached_constant(self, session: Session, planned: Ticket) -> MaterializedResult | None:
         """Return the answer of a statement that depends on nothing and was run before; None: of any other."""
         parsed = None if planned.tables else self._parser.cached(planned.sql)
         if parsed is None:
             return None
         answer = self._cache.cached(("answer", parsed), MaterializedResult)
         if answer is not None:
-            self.grants.check(session, parsed.names, planned.granted)
+            self.access.check(session, parsed.names, planned.granted)
         return answer
 
-    def _answer(
+    def _run_constant(
         self, session: Session, parsed: ParsedStatement, planned: Ticket, deadline: Deadline
     ) -> MaterializedResult:
         """Run a statement that reads no table to its end."""
         with contextlib.ExitStack() as stack:
             result = self._run(session, parsed, planned, {}, deadline, stack)
-            schema = result.schema.with_metadata(_metadata(planned) or None)
+            schema = result.schema.with_metadata(answer_metadata(planned) or None)
             return MaterializedResult(schema, tuple(result))
 
     @contextlib.contextmanager
@@ -439,26 +446,6 @@ class Statements:
             for table in parsed.names:
                 with contextlib.suppress(FederationError):
                     self._pins.refresh(table)
-            raise of_tables(error, parsed.names) from error
+            raise with_tables(error, parsed.names) from error
         except (ColdStoreUnavailable, UnsupportedFile) as error:
-            raise of_tables(error, parsed.names) from error
-
-
-def _metadata(ticket: Ticket) -> dict[str, str]:
-    """The metadata of an answer's schema: most clients show that, and no other of Flight's."""
-    split = "" if ticket.share is None else ticket.share.split
-    return {
-        name: text
-        for name, text in ((CUT_METADATA, ticket.cut), (SPLIT_METADATA, split))
-        if text
-    }
-
-
-def _context(parsed: ParsedStatement, planned: Ticket) -> StatementContext:
-    when = When.at(planned.statement_time_us, planned.time_zone)
-    return StatementContext(
-        parsed.written,
-        parameter_values(planned.parameters),
-        when.statement_time,
-        when.time_zone,
-    )
+            raise with_tables(error, parsed.names) from error

@@ -11,10 +11,12 @@ from connectors.iceberg.pin_cache import PinCache
 from planner.explain import TableReport, explanation
 from planner.ports import ColdStore
 from planner.reading.plan import ColdMode
+from planner.statement.ast import parameters as parameters_of
+from planner.ticket import Ticket
 from proxy.query.cut import Cuts, FreshnessContract
-from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement
-from proxy.query.relations import Sources
+from proxy.query.relations import Relations
+from proxy.query.tickets import context_of
 from proxy.session import Session
 
 
@@ -25,7 +27,7 @@ class Explainer:
     pins: PinCache
     bounds: BoundsCache
     store: ColdStore
-    sources: Sources
+    relations: Relations
 
     def explain(
         self,
@@ -33,15 +35,16 @@ class Explainer:
         parsed: ParsedStatement,
         cut_of_tables: Cuts,
         contract: FreshnessContract,
-        context: StatementContext | None,
+        ticket: Ticket,
     ) -> pa.RecordBatch:
-        """Return a row for each table; without ``context``, which has the parameters, no files are pruned."""
-        cuts = cut_of_tables.by_key
+        """Return a row for each table; files are pruned if the ticket has all parameters."""
+        cuts, context = cut_of_tables.by_key, context_of(parsed, ticket)
+        is_bound = len(context.values) == len(parameters_of(parsed.written))
         hot = [cut.hot for cut in cuts.values() if cut.hot is not None and cut.hot.ranges]
         topics = sorted({side.topic for side in hot})
         bounds = self.bounds.measure(topics) if topics else {}
         ages = {item.table: item.age_s for item in self.pins.status()}
-        reads = self.sources.reads(session, parsed, cuts, context)
+        reads = self.relations.reads(session, parsed, cuts, context if is_bound else None)
         reports = {}
         for table, read in reads.items():
             cut = read.cut
@@ -50,7 +53,7 @@ class Explainer:
                 log_age_s=cut_of_tables.log_age_s if table.at is None else None,
                 contract=str(table.at or contract),
             )
-            if self.sources.visible_table(session, table, cut).is_filtered:
+            if self.relations.visible_table(session, table, cut).is_filtered:
                 reports[table] = replace(report, is_counted=False)
                 continue
             measured = None if cut.hot is None else bounds.get(cut.hot.topic)

@@ -15,7 +15,7 @@ from planner.seam.time_travel import names_cut
 from planner.statement.ast import Node
 from planner.statement.conditions import Places, conjuncts
 from planner.statement.dotted_names import AddressableTable, Path, may_name_paths
-from planner.statement.gate import check, check_text
+from planner.statement.gate import check_text
 from planner.statement.parameters import may_type_columns
 from planner.statement.references import (
     CutKey,
@@ -24,7 +24,7 @@ from planner.statement.references import (
     references,
     resolve,
 )
-from planner.statement.rewrite import quote_date_parts, rewrite
+from planner.statement.rewrite import apply, rewrite
 from proxy.access.policy import AccessPolicy
 from proxy.catalog import information_schema
 from proxy.engine.engine import Engine
@@ -40,19 +40,21 @@ class ParsedStatement:
     Compared by identity: it is a cache key.
     """
 
-    document: Node
+    #: The tree that is executed; None: it waits for the columns of its relations.
+    document: Node | None
     tables: tuple[ResolvedTable, ...]
     #: The statement as it came, and what it asks of each table at every place that names it.
     written: Node
     places_of: Mapping[ResolvedTable, Places]
     #: Tables of information_schema, by their names there.
     browsed: tuple[str, ...] = ()
-    #: The relation of each reference. With the path of each where names may have one before them: those mean what the
-    #: columns of all relations say.
+    #: The relation of each reference; with the path of each where names may have one before them.
     relations: Mapping[TableReference, str] = field(default_factory=dict)
     paths: Mapping[TableReference, Path] = field(default_factory=dict)
     #: Length of the statement's text: what is kept for it takes memory by that.
     chars: int = 0
+    #: The tree over the tables of last time, one entry.
+    _trees: dict[tuple[AddressableTable, ...], Node] = field(default_factory=dict, init=False)
 
     @cached_property
     def needs(self) -> StatementNeeds:
@@ -60,12 +62,12 @@ class ParsedStatement:
         return StatementNeeds.of(self.written, self.places_of)
 
     def over(self, relations: Iterable[Relation]) -> Node:
-        """Return the tree that is executed, over relations of these columns.
+        """Return the tree that is executed, over relations of these columns. It must not be changed.
 
         Raises:
             UnsupportedStatement: a name may mean either of two things.
         """
-        if not self.paths:
+        if self.document is not None:
             return self.document
         by_name = {relation.name: relation for relation in relations}
         read = {name: by_name[self.relations[name]] for name in self.paths}
@@ -73,12 +75,18 @@ class ParsedStatement:
             name: AddressableTable(path, read[name].columns, read[name].nested)
             for name, path in self.paths.items()
         }
-        return rewrite(self.written, self.relations, tables)
+        key = tuple(tables.values())
+        tree = self._trees.get(key)
+        if tree is None:
+            tree = rewrite(self.written, self.relations, tables)
+            self._trees.clear()
+            self._trees[key] = tree
+        return tree
 
     @cached_property
     def may_type_columns(self) -> bool:
         """Whether the types of its columns may depend on its parameters' values."""
-        return may_type_columns(self.document)
+        return may_type_columns(self.written)
 
     @cached_property
     def names(self) -> tuple[TableName, ...]:
@@ -117,7 +125,7 @@ class StatementParser:
 
     engine: Engine
     pins: PinCache
-    grants: AccessPolicy
+    access: AccessPolicy
     _once: StatementCache = field(default_factory=StatementCache, init=False)
 
     def read(
@@ -146,26 +154,25 @@ class StatementParser:
                 ),
                 chars=len(sql),
             )
-        tables = self.grants.visible(session, self.pins.tables())
+        tables = self.access.visible(session, self.pins.tables())
         try:
             return self._resolved(sql, document, named, path, tables, side)
         except UnknownTable:
-            newer = self.grants.visible(
-                session, self.pins.relist(session.user, partial(self.grants.is_open, session))
+            newer = self.access.visible(
+                session, self.pins.relist(session.user, partial(self.access.is_open, session))
             )
             if newer == tables:
                 raise
             return self._resolved(sql, document, named, path, newer, side)
 
     def cached(self, sql: str) -> ParsedStatement | None:
-        """Return a statement that names no table and was read before. Nobody is asked."""
+        """Return a statement that names no table and was read before, without waiting."""
         return self._once.cached(("bounded", sql), ParsedStatement)
 
     def _checked(self, sql: str) -> tuple[Node, tuple[TableReference, ...]]:
         check_text(sql)
         document = self.engine.parse(sql)
-        check(document)
-        document = quote_date_parts(document, sql)
+        apply(document, text=sql)
         return document, references(document)
 
     def _resolved(
@@ -201,14 +208,15 @@ class StatementParser:
                 relations[reference] = names.setdefault(table, relation_name(table))
                 paths[reference] = (table.table.catalog, table.table.schema, reference.name)
                 places_of[table] = places_of.get(table, ()) + places[reference]
+            waits = may_name_paths(document, paths.values())
             return ParsedStatement(
-                rewrite(document, relations),
+                None if waits else rewrite(document, relations),
                 tuple(names),
                 document,
                 places_of,
                 tuple(browsed),
                 relations,
-                paths if may_name_paths(document, paths.values()) else {},
+                paths if waits else {},
                 chars=len(sql),
             )
 

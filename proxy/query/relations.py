@@ -35,15 +35,15 @@ from proxy.tail.tails import Tails
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class Relations:
     """Relations of cuts. Thread-safe."""
 
     pins: PinCache
     store: ColdStore
     tails: Tails
     engine: Engine
-    browsing: Browser
-    grants: AccessPolicy
+    browser: Browser
+    access: AccessPolicy
     _once: StatementCache = field(default_factory=StatementCache, init=False)
 
     def empty(
@@ -158,7 +158,7 @@ class Sources:
         Raises:
             PermissionsMismatch, NotAllowed: as ``proxy.access.policy.AccessPolicy.visible_table``.
         """
-        return self.grants.visible_table(session, table, _columns(pin_or_cut))
+        return self.access.visible_table(session, table, _columns(pin_or_cut))
 
     def _filter(
         self,
@@ -221,7 +221,7 @@ class Sources:
         return schema_of(side, self.visible_table(session, table, pin_or_cut).schema)
 
     def _listing(self, name: str, session: Session) -> Relation:
-        rows = information_schema.rows(name, self.browsing, session)
+        rows = information_schema.rows(name, self.browser, session)
         return Relation(listing_name(name), rows.schema, (ArrowRelation(rows),))
 
 

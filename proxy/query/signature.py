@@ -14,7 +14,7 @@ from planner.statement.references import CutKey
 from proxy.engine.engine import Engine
 from proxy.engine.statement_cache import StatementCache
 from proxy.query.parsing import ParsedStatement
-from proxy.query.relations import Sources
+from proxy.query.relations import Relations
 from proxy.session import Prepared, Session
 
 
@@ -24,9 +24,9 @@ class Signatures:
     Binding depends on nothing else, and takes 5 ms: what was prepared is not bound again to be planned.
     """
 
-    def __init__(self, engine: Engine, sources: Sources) -> None:
+    def __init__(self, engine: Engine, relations: Relations) -> None:
         self._engine = engine
-        self._sources = sources
+        self._relations = relations
         self._cache = StatementCache()
 
     def has(
@@ -48,7 +48,7 @@ class Signatures:
         Raises:
             RequestError: it does not bind.
         """
-        empty = tuple(self._sources.empty(session, parsed, pins_or_cuts))
+        empty = tuple(self._relations.empty(session, parsed, pins_or_cuts))
 
         def described() -> Prepared:
             breadths = {relation.name: Breadth.of(relation.arrow) for relation in empty}
@@ -81,7 +81,7 @@ class Signatures:
             _check_count(parameters, prepared.parameter_schema)
         if not is_bound or parameters is None or not parsed.may_type_columns:
             return prepared.dataset_schema
-        empty = self._sources.empty(session, parsed, cuts)
+        empty = self._relations.empty(session, parsed, cuts)
         return self._engine.describe_bound(
             parsed.over(empty),
             empty,

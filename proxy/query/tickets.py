@@ -13,8 +13,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from planner.errors import BadTicket
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, seal, unseal
 from proxy.engine.statement_cache import StatementCache
+from proxy.query.file_pruning import StatementContext
+from proxy.query.parsing import ParsedStatement
+from proxy.query.time_travel import When
 from proxy.session import TicketSummary
 
+#: Key of the cut's text in the metadata of a result's schema.
+CUT_METADATA = "thermocline.cut"
+#: And of the name of the split that it is a part of.
+SPLIT_METADATA = "thermocline.split"
 #: How many tickets are remembered, and up to which size.
 _MAX_CACHED, _MAX_CACHED_BYTES = 256, 8 * 1024
 _PREFIX = b"tv1"
@@ -150,3 +157,24 @@ def parameter_values(data: bytes | None) -> list[pa.Scalar]:
     except pa.ArrowException as error:
         raise BadTicket("the ticket's parameters are not valid; bind them again.") from error
     return [column[0] for column in row.columns]
+
+
+def answer_metadata(ticket: Ticket) -> dict[str, str]:
+    """The metadata of an answer's schema: most clients show that, and no other of Flight's."""
+    split = "" if ticket.share is None else ticket.share.split
+    return {
+        name: text
+        for name, text in ((CUT_METADATA, ticket.cut), (SPLIT_METADATA, split))
+        if text
+    }
+
+
+def context_of(parsed: ParsedStatement, ticket: Ticket) -> StatementContext:
+    """Return what a planned statement's constants depend on."""
+    when = When.at(ticket.statement_time_us, ticket.time_zone)
+    return StatementContext(
+        parsed.written,
+        parameter_values(ticket.parameters),
+        when.statement_time,
+        when.time_zone,
+    )

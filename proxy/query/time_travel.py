@@ -24,10 +24,10 @@ from planner.reading.filters import Condition
 from planner.seam.cut import Pin, TableCut, cold_cut
 from planner.seam.time_travel import AtCut, AtTime, AtVersion, Moment, ended, parse_version
 from planner.statement.references import AtClause
+from planner.statement.row_expression import row_of
 from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.query.file_pruning import row_of
 from proxy.tail.tails import Tails
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

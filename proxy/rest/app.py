@@ -27,6 +27,7 @@ from proxy.flightsql.middleware import CallGate
 from proxy.flightsql.options import OF_ONE_CALL, with_settings
 from proxy.ops.call_record import CallRecord, Journal
 from proxy.process.asgi import Receive, Scope, Send
+from proxy.rest.admission import Loads, Logins
 from proxy.rest.catalog import SEPARATOR, LiveCatalog, Page
 from proxy.rest.errors import (
     RETRY_AFTER_S,
@@ -35,23 +36,17 @@ from proxy.rest.errors import (
     UnknownView,
     answer_of,
 )
-from proxy.rest.logins import Logins
-from proxy.rest.places import LoadPlaces
 from proxy.rest.warehouses import Warehouse
 from proxy.session import Session
 
 #: Requests at work; others wait for a thread.
 _THREADS = 32
-#: Loads at work, of all users; of each a share. The other threads are for what takes a moment.
-_LOADS_AT_WORK = 24
-#: Loads at work or waiting, of all users; of each a share.
-_MAX_LOADS = 1_024
 #: A report of metrics has some kilobytes. It is not read.
 _MAX_BODY_BYTES = 1 << 20
-#: A form with a name and a password, from anybody.
+#: A form with a name and a password, from any caller.
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FIELDS = 100
-#: Of a load, whatever the user's statements may take: engines give up after a minute.
+#: Of a load, also where the user's statements may take longer: engines give up after a minute.
 _LONGEST_LOAD_S = 60.0
 _READING = ("GET", "HEAD")
 _LOADED = "LoadTable"
@@ -59,7 +54,7 @@ _LOADED = "LoadTable"
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """A load that was let in, to be worked on once its user has a place."""
+    """A load that was let in, to be worked on once its user has a slot."""
 
     user: str | None
     deadline: Deadline
@@ -86,12 +81,12 @@ class RestApplication:
         self._catalog = catalog
         self._gate = gate
         self._journals = journals
-        self._loads = LoadPlaces(_LOADS_AT_WORK, _MAX_LOADS)
+        self._loads = Loads()
         self._logins = Logins()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iceberg-rest")
 
     def close(self) -> None:
-        """End the threads, without waiting for work that nobody waits for."""
+        """End the threads, without waiting for abandoned work."""
         self._logins.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -140,7 +135,7 @@ class RestApplication:
         self, login: tuple[str, str], work: Callable[[], _Answer], call: _Call
     ) -> _Answer | Response:
         try:
-            with self._logins.one(login[0], is_proved=self._gate.remembers(*login)) as threads:
+            with self._logins.slot(login[0], is_proved=self._gate.remembers(*login)) as threads:
                 return await self._on_thread(threads, work, call)
         except Overloaded as error:
             refusal = _failure(error, call)
@@ -149,7 +144,7 @@ class RestApplication:
     async def _loaded(self, load: _Load, call: _Call, receive: Receive) -> Response:
         leaving = asyncio.create_task(self._until_gone(load, receive))
         try:
-            async with self._loads.one(load.user, load.deadline):
+            async with self._loads.slot(load.user, load.deadline):
                 return await self._on_thread(self._threads, load.work, call)
         except (Overloaded, Cancelled) as error:
             refusal = _failure(error, call)
@@ -158,11 +153,10 @@ class RestApplication:
             leaving.cancel()
 
     async def _until_gone(self, load: _Load, receive: Receive) -> None:
-        """Give a load up once its client is gone: its place is for others."""
+        """Give a load up once its client is gone: its slot is for others."""
         while (await receive())["type"] != "http.disconnect":
             pass
         load.deadline.cancellation.request()
-        self._loads.wake()
 
     async def _on_thread(
         self, threads: ThreadPoolExecutor, work: Callable[[], _Answer], call: _Call
@@ -275,7 +269,7 @@ class RestApplication:
         session = _with_headers(warehouse.session(session), request)
         limits = self._gate.policy.limits_of(session.user, session.groups)
         deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
-        # Not once it has a place: those that waited for one share what was measured meanwhile.
+        # Not once it has a place: those that waited for one share what was measured since.
         arrival_s = self._catalog.now_s()
         client = client_of(request.headers.get("user-agent", ""))
 
@@ -423,7 +417,7 @@ def _listing(
 
 
 def _with_headers(session: Session, request: Request) -> Session:
-    """Take the freshness that headers ask for, whatever the warehouse says; other settings stay the session's own."""
+    """Take the freshness that headers ask for, before that of the warehouse; other settings stay the session's own."""
     settings = [
         (name, request.headers[header])
         for header, name in OF_ONE_CALL.items()

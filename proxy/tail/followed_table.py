@@ -128,7 +128,7 @@ def state_of(entry: FollowedTable, now_s: float) -> TailState:
     rate = None if entry.follower is None else entry.follower.rate.per_s(now_s)
     return TailState(
         table=entry.table,
-        topic=entry.source.topic_source.topic,
+        topic=entry.source.topic,
         schema_id=entry.source.schema.schema_id,
         is_followed=entry.follower is not None,
         ranges=entry.generation.ranges(),
@@ -144,7 +144,7 @@ def state_of(entry: FollowedTable, now_s: float) -> TailState:
 
 
 def facts_of(entry: FollowedTable | None, now_s: float) -> TailFacts:
-    """Return what is read of a tail, and how fast; None: nobody asked for it yet."""
+    """Return what is read of a tail, and how fast; None: no statement has named it yet."""
     if entry is None:
         return TailFacts({})
     rate = None if entry.follower is None else entry.follower.rate.per_s(now_s)
@@ -199,9 +199,9 @@ def late_fetch(
 def unreached(entry: FollowedTable, missing: Sequence[OffsetRange]) -> LogUnavailable:
     first = missing[0]
     return LogUnavailable(
-        f"{entry.source.topic_source.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
+        f"{entry.source.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
         f"read, nothing beyond {first.start} arrived in time; retry when the partition's leader answers.",
-        topic=entry.source.topic_source.topic,
+        topic=entry.source.topic,
         partition=first.partition,
         reached=first.start,
         stop=first.stop,

@@ -13,7 +13,6 @@ from functools import partial
 from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.ports import TopicSource
 from planner.seam.binding import Binding
 from planner.seam.cut import HotSlice, Pin, TableCut
 from planner.seam.seam_table import TailFacts
@@ -48,7 +47,7 @@ _log = logging.getLogger(__name__)
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
 #: A statement fetches up to this many records by itself, as a whole or not at all. More may take longer than it can
-#: wait, so they are followed from the first one: what has arrived stays, whatever becomes of the statement.
+#: wait, so they are followed from the first one: what has arrived stays when the statement ends.
 FETCHED_RECORDS = 1_000_000
 
 
@@ -118,7 +117,7 @@ class Tails:
     ) -> LeasedTail:
         """Return the rows of the cut's hot ranges, or of ``part`` of these, in no particular order. The caller closes them.
 
-        ``names`` are the columns they have; None: all. ``any_rows``: so many of them do, whichever they are.
+        ``names`` are the columns they have; None: all. ``any_rows``: any so many of them do.
 
         Waits for the follower where there is one. Calls ``check`` meanwhile, and between batches of a fetch; it raises
         when the statement was cancelled.
@@ -317,8 +316,7 @@ class Tails:
 
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
-        topic_source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
-        source = TailSource(str(cut.table), schema, binding, topic_source)
+        source = TailSource(str(cut.table), schema, binding, hot.topic, hot.topic_id)
         return FollowedTable(
             cut.table,
             source,
@@ -391,7 +389,7 @@ class Tails:
     def _begin_following(
         self, entry: FollowedTable, hot: HotSlice, watermark: Watermark
     ) -> None:
-        """Have a tail followed from where it begins, unless somebody is at work in it: it is read for others."""
+        """Have a tail followed from where it begins, unless a statement is at work in it."""
         generation = entry.generation
         if entry.follower is not None or not generation.writing.acquire(blocking=False):
             return
@@ -412,7 +410,7 @@ class Tails:
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.table == pin.table]
         for entry in entries:
-            if entry.source.topic_source.topic_id == pin.watermark.topic_id:
+            if entry.source.topic_id == pin.watermark.topic_id:
                 self._note(entry, pin.watermark)
                 self._forget(entry)
 

@@ -23,7 +23,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
 from planner.names import TableName
@@ -215,7 +215,7 @@ def create(
     binding = binding or Binding(TOPIC)
     with KafkaLog(kafka) as log:
         first = first_watermark(log.measure([binding.topic])[binding.topic], binding)
-    create_table({table.catalog: catalog}, table, COLUMNS, binding, first)
+    create_table({table.catalog: catalog}, NewTable(table, COLUMNS, binding), first)
 
 
 def write_config(

@@ -24,11 +24,12 @@ import connectors
 import planner
 from connectors.iceberg.store import IcebergStore
 from planner.names import TableName
-from planner.seam.cut import Pin, plan_cut
-from planner.seam.watermark import format_watermark
 from tests.fixtures.cold import IcebergCold, cold_slice
 
 #: Where the version has them.
+_SEAM = "planner.seam" if Path(planner.__file__).with_name("seam").is_dir() else "planner"
+cuts = importlib.import_module(f"{_SEAM}.cut")
+watermarks = importlib.import_module(f"{_SEAM}.watermark")
 _BUILDERS = (
     "tests.harness.builders"
     if importlib.util.find_spec("tests.harness")
@@ -50,7 +51,9 @@ def duck(folder: str) -> duckdb.DuckDBPyConnection:
 def write(cold: IcebergCold, rows: list[list[Any]], next_offsets: list[int]) -> None:
     """Publish as a tierer does: rows, watermark, mirror and tag at once."""
     head = cold.table().metadata.current_snapshot_id
-    text = format_watermark(watermark(*next_offsets, prev_snapshot_id=head, run="compatible"))
+    text = watermarks.format_watermark(
+        watermark(*next_offsets, prev_snapshot_id=head, run="compatible")
+    )
     cold._tier([(row[0], row[1], row[2], row[3]) for row in rows], text)
 
 
@@ -78,10 +81,10 @@ def snapshots(cold: IcebergCold) -> dict[str, Any]:
     }
 
 
-def read(cold: IcebergCold, pin: Pin, logs: list[list[int]], **log: str) -> dict[str, Any]:
+def read(cold: IcebergCold, pin: Any, logs: list[list[int]], **log: str) -> dict[str, Any]:
     """Plan a cut of what is pinned, and read the part of it that is cold."""
     assert pin.watermark is not None
-    cut = plan_cut(pin, bounds(*[(start, end) for start, end in logs], **log))
+    cut = cuts.plan_cut(pin, bounds(*[(start, end) for start, end in logs], **log))
     assert cut.hot is not None
     table: pa.Table = cold.read(cold_slice(pin))
     names = ("kafka_partition", "kafka_offset", "host", "bytes")

@@ -1,31 +1,35 @@
-"""Create a table for each policy and mode with the packages in PYTHONPATH; run as a file, by its path.
+"""Create a table for each policy and mode with the packages of e9728f6 in PYTHONPATH; run as a file, by its path.
 
-Arguments: the folder all packages must come from, a folder for the catalog. It names only what every version has.
+Arguments: the folder all packages must come from, a folder for the catalog.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
 import planner
-from connectors.iceberg.create import create_table
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import Column
-from planner.seam.binding import Binding
-from planner.seam.watermark import Watermark
-from planner.type_text import parse_type
 
 POLICIES = ("fail", "null", "skip")
 MODES = ("strict", "lenient")
+_TIME = pa.timestamp("us", "UTC")
+_NESTED = pa.map_(
+    pa.string(),
+    pa.list_(pa.field("element", pa.struct([pa.field("t", pa.timestamp("us"))]))),
+)
 #: A payload by its name: without a time, with one that numbers give, and with one that texts give, at any depth.
 PAYLOADS = {
-    "none": Column(0, "host", parse_type("string")),
-    "epoch": Column(0, "at", parse_type("timestamptz"), epoch_unit="ms"),
-    "text": Column(0, "at", parse_type("timestamptz")),
-    "nested": Column(0, "at", parse_type("map<string, list<struct<t: timestamp>>>")),
+    "none": Column(0, "host", pa.string()),
+    "epoch": Column(0, "at", _TIME, epoch_unit="ms"),
+    "text": Column(0, "at", _TIME),
+    "nested": Column(0, "at", _NESTED),
 }
 
 
@@ -36,13 +40,17 @@ def properties(root: str) -> dict[str, dict[str, str]]:
 
 
 def main() -> None:
+    create_table = importlib.import_module("connectors.iceberg.create").create_table
+    # Where it has them.
+    bind = importlib.import_module("planner.binding").Binding
+    mark = importlib.import_module("planner.watermark").Watermark
     source, root = sys.argv[1:]
     assert str(planner.__file__).startswith(source), planner.__file__
     Path(root).mkdir(exist_ok=True)
     for policy, mode, (name, column) in itertools.product(POLICIES, MODES, PAYLOADS.items()):
-        binding = Binding("flows", on_error=policy, json_mode=mode)  # type: ignore[arg-type]
-        first = Watermark("cluster-1", "flows", "topic-1", OffsetVector(((0, 0),)), "", "run-1")
+        first = mark("cluster-1", "flows", "topic-1", OffsetVector(((0, 0),)), "", "run-1")
         table = TableName("lake", ("net",), f"{policy}_{mode}_{name}")
+        binding = bind("flows", on_error=policy, json_mode=mode)
         create_table(properties(root), table, [column], binding, first)
 
 

@@ -35,7 +35,7 @@ def test_what_was_prepared_is_not_bound_again(
     monkeypatch.setattr(Engine, "describe", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
     try:
-        session, deadline = statements.browsing.configure(SESSION), Deadline(60)
+        session, deadline = statements.browser.configure(SESSION), Deadline(60)
         prepared = statements.prepare(session, sql, deadline)
         for _ in range(2):
             planned = statements.plan(session, sql, None, deadline)
@@ -63,7 +63,7 @@ def test_parameters_are_bound_once_more_where_columns_depend_on_them(
     monkeypatch.setattr(Engine, "describe_bound", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
     try:
-        session, deadline = statements.browsing.configure(SESSION), Deadline(60)
+        session, deadline = statements.browser.configure(SESSION), Deadline(60)
         statements.prepare(session, sql, deadline)
         parameters = pa.record_batch({"1": [2]})
         statements.plan(session, sql, parameters, deadline)
@@ -95,7 +95,7 @@ def test_literals_are_selected_once(
     monkeypatch.setattr(Engine, "run", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
     try:
-        session, deadline = statements.browsing.configure(SESSION), Deadline(60)
+        session, deadline = statements.browser.configure(SESSION), Deadline(60)
         answers = []
         for _ in range(2):
             planned = statements.plan(session, sql, None, deadline)
@@ -114,7 +114,7 @@ def test_of_long_statements_few_are_remembered(
     monkeypatch.setattr(once, "MAX_CHARS", 4_000)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
     try:
-        session = statements.browsing.configure(SESSION)
+        session = statements.browser.configure(SESSION)
         for number in range(10):
             sql = f"SELECT {number} AS n, '{'x' * 1_500}' AS text"
             statements.prepare(session, sql, Deadline(60))

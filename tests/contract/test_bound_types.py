@@ -108,14 +108,14 @@ def is_the_same(statements: Statements, session: Session, sql: str, value: pa.Sc
 def test_the_columns_told_are_those_that_come(
     statements: Statements, expression: str, value: pa.Scalar, zone: str
 ) -> None:
-    session = replace(statements.browsing.configure(SESSION), time_zone=zone)
+    session = replace(statements.browser.configure(SESSION), time_zone=zone)
     is_the_same(statements, session, f"SELECT {expression} AS v, ts, now() AS n {FROM}", value)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Zurich"])
 def test_all_of_them(statements: Statements, zone: str) -> None:
-    session = replace(statements.browsing.configure(SESSION), time_zone=zone)
+    session = replace(statements.browser.configure(SESSION), time_zone=zone)
     ran = [
         is_the_same(statements, session, f"SELECT {expression} AS v, ts {FROM}", value)
         for expression in EXPRESSIONS

@@ -20,10 +20,11 @@ from pyiceberg.types import LongType, StringType
 
 from connectors.iceberg.errors import DamagedFile
 from connectors.iceberg.file_io import OwnFiles
+from connectors.iceberg.relations import read_sql
 from connectors.iceberg.scan.allowed_locations import Reach
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import FileList
-from connectors.iceberg.store import IcebergStore, read_sql
+from connectors.iceberg.store import IcebergStore
 from connectors.store.catalog_roots import CatalogRoots
 from planner.errors import (
     BadStatement,

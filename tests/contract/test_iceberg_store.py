@@ -19,7 +19,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
-from connectors.iceberg.create import NEVER_EXPIRES_MS
 from connectors.iceberg.store import IcebergStore
 from planner.errors import (
     BadBinding,
@@ -37,7 +36,8 @@ from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
 from planner.seam.binding import MIRROR, Binding
-from planner.seam.snapshots import TAG
+from planner.seam.formats import JsonFormat
+from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG
 from planner.seam.watermark import SUMMARY_KEY, parse_watermark
 from tests.fixtures.cold import PAYLOAD, IcebergCold, cold_slice
 from tests.harness.builders import BINDING, FLOWS, vector, watermark
@@ -133,7 +133,7 @@ def test_null_policy_adds_the_columns_it_needs(iceberg: IcebergCold) -> None:
 def test_epoch_units_of_columns_reach_binding_shape_and_watermark(iceberg: IcebergCold) -> None:
     iceberg.create(columns=[*PAYLOAD, Column(0, "seen", TIMESTAMPTZ, epoch_unit="ms")])
     pin = iceberg.store.pin(FLOWS)
-    assert pin.binding == Binding("flows", epoch_units=((6, "ms"),))
+    assert pin.binding == Binding("flows", JsonFormat(epoch_units=((6, "ms"),)))
     assert pin.watermark is not None
     assert pin.binding is not None
     assert pin.watermark.shape == pin.binding.shape

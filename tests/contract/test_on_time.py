@@ -22,12 +22,12 @@ from planner.errors import (
     TicketExpired,
 )
 from planner.permissions import GrantList
+from proxy.access.fairness import LONG_CHARS
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.result import Result
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.executor import Statements
-from proxy.query.turns import LONG_CHARS
 from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
@@ -45,7 +45,7 @@ def statements(engine: Engine) -> Iterator[Statements]:
 
 @pytest.fixture
 def session(statements: Statements) -> Session:
-    return statements.browsing.configure(SESSION)
+    return statements.browser.configure(SESSION)
 
 
 def answer_of(statements: Statements, session: Session, sql: str) -> tuple[bytes, list[Any]]:
@@ -246,7 +246,7 @@ def expires(statements: Statements) -> None:
 
 
 def is_closed(statements: Statements) -> None:
-    statements.grants.policy = GrantList(())
+    statements.access.policy = GrantList(())
 
 
 @pytest.mark.parametrize(

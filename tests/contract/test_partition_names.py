@@ -13,7 +13,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType, StructType
+from pyiceberg.types import FixedType, LongType, NestedField, StringType, StructType
 
 from connectors.iceberg.partition_terms import partition_spec
 from connectors.iceberg.store import IcebergStore
@@ -51,6 +51,17 @@ def test_create_names_partition_fields_by_ascii_letters_digits_and_underscores()
     ]
     with pytest.raises(BadConfig, match="given twice among id, id"):
         named("id", "id")
+
+
+def test_create_refuses_partitions_by_fixed_bytes_as_they_are() -> None:
+    schema = Schema(NestedField(1, "id", FixedType(16)))
+    assert names_of(partition_spec(NAME, schema, ["bucket(16, id)"])) == ["id_bucket"]
+    with pytest.raises(BadConfig) as refused:
+        partition_spec(NAME, schema, ["id"])
+    assert refused.value.message == (
+        "c.n.t: a table partitioned by 'id', of type fixed[16], gets manifests that readers lose rows by; partition by "
+        "bucket(16, id) instead."
+    )
 
 
 @pytest.mark.parametrize(

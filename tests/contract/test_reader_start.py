@@ -13,7 +13,6 @@ from typing import cast
 import psutil
 
 from planner.offsets import OffsetRange
-from planner.ports import TopicSource
 from planner.seam.binding import Binding
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.client import remote_readers
@@ -22,7 +21,7 @@ from proxy.tail.reader.source import TailSource
 from proxy.tail.reader.worker import _NICE
 from tests.harness.tails import SCHEMA
 
-SOURCE = TailSource("flows", SCHEMA, Binding("flows"), TopicSource("flows", "id"))
+SOURCE = TailSource("flows", SCHEMA, Binding("flows"), "flows", "id")
 #: Says by a file that it loads, and loads until another one is there.
 PROGRAM = """
 import socket, sys, time

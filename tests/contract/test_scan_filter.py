@@ -64,7 +64,7 @@ def test_plain_operands_come_to_what_the_engine_says(
         ours = scan_filter(engine, asking, request, SCHEMA)
         was_spared = len(evaluated) == before
         with monkeypatch.context() as patch:
-            patch.setattr("proxy.query.file_pruning._plain", lambda *_: None)
+            patch.setattr("connectors.file_conditions._plain", lambda *_: None)
             assert ours == scan_filter(engine, asking, request, SCHEMA), (sql, values)
         spared += was_spared and len(evaluated) > before
     assert spared > 5

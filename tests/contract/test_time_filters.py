@@ -129,7 +129,8 @@ def _bounds(
     engine: Engine, condition: str, zone: str, kind: pa.DataType = ZONED
 ) -> dict[str, dt.datetime]:
     sql = f"SELECT * FROM a.b.c WHERE {condition}"
-    document = quote_date_parts(engine.parse(sql), sql)
+    document = engine.parse(sql)
+    quote_date_parts(document, sql)
     (reference,) = references(document)
     context = StatementContext(document, (), NOW, zone)
     schema = TableSchema(0, (Column(1, "ts", kind),))

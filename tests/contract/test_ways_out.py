@@ -83,7 +83,7 @@ class Table:
         """What ``verify`` says of chain, tag and mirror."""
         if isinstance(self.cold, IcebergCold):
             table = self.cold.table()
-            from connectors.iceberg.store import read_facts
+            from connectors.iceberg.history_facts import read_facts
 
             facts = read_facts(FLOWS, table)
         else:

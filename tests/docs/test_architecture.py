@@ -30,13 +30,12 @@ TAKE_PART = {
     # State of calls and sessions, and shares in what is scarce.
     "proxy/flightsql/state/calls.py",
     "proxy/flightsql/state/client_session.py",
-    "proxy/flightsql/state/quotas.py",
     "proxy/flightsql/state/sessions.py",
-    "proxy/access/shares.py",
+    "proxy/flightsql/state/streams.py",
+    "proxy/access/fairness.py",
+    "proxy/access/limits.py",
     "proxy/flightsql/state/tokens.py",
-    "proxy/process/suspects.py",
-    "proxy/process/thread_state.py",
-    "proxy/query/turns.py",
+    "proxy/access/blame.py",
     # Which cut and which names a statement may ask for.
     "proxy/catalog/browser.py",
     "proxy/query/time_travel.py",

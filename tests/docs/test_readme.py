@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from tests.docs.pages import ROOT, blocks
 from tests.harness.lake import FLOWS, Lake
@@ -30,7 +31,13 @@ def test_the_first_example_prints_cold_and_hot_rows_of_one_answer() -> None:
                 target, plan = lake.plan_tiering(FLOWS, COLD)
                 lake.publish(lake.stage(FLOWS, target, plan))
             lake.produce(lake.topics["flows"], number % 2, GOOD)
-        answer = lake.ask(statement(example.text))
+        answer = lake.ask(statement(example.text).replace("lake.edr.", "lake.net."))
     finally:
         lake.stop_server()
     assert f"{answer.to_pylist()}\n" == output.text
+
+
+def test_the_file_that_make_example_runs_asks_the_same() -> None:
+    file = (ROOT / "examples" / "both_sides.py").read_text(encoding="utf-8")
+    (written,) = re.findall(r'SQL = """(.*?)"""', file, re.DOTALL)
+    assert written == statement(TEXTS[0].text)

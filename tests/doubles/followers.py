@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import Decoder, Log, LogSubscription
+from planner.ports import Decoder, DecoderFactory, Log, LogSubscription
 from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import DecoderFactory, LocalReader
+from proxy.tail.reader.local import LocalReader
 from proxy.tail.reader.source import DecodedBatch, TailSource, TopicReaders
 
 
@@ -89,7 +89,7 @@ class SteppedReader(LocalReader):
         self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
     ) -> SteppedSubscription:
         """See ``TopicReader.follow``."""
-        subscription = self.log.follow(self.source.topic_source, starts, epochs)
+        subscription = self.log.follow(self.topic_source, starts, epochs)
         return SteppedSubscription(subscription, self.decoder)
 
 

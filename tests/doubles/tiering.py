@@ -66,7 +66,7 @@ class MemoryTieringTarget:
         # No splits: an advance without rows, such as a partition that was only just created.
         for batch in (
             self._log.fetch(
-                TopicSource.of_table(schema, plan.binding.topic, plan.start.topic_id),
+                TopicSource.of(decoder, plan.binding.topic, plan.start.topic_id),
                 joined(plan.splits),
                 timeout_s=self._fetch_timeout_s,
             )

@@ -9,8 +9,9 @@ import dataclasses
 import re
 import secrets
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -20,11 +21,12 @@ import pyarrow as pa
 
 from planner import errors
 from proxy.access.authentication.callers import Access
+from proxy.access.blame import Blame
+from proxy.access.limits import LimitsOf, ServerPolicy, UserLimits
 from proxy.deadline import Deadline
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.server import FlightSqlServer, start
-from proxy.flightsql.state.quotas import UserLimits
+from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, Tls, start
 from proxy.session import (
     COMMENT,
     TYPE_NAME,
@@ -94,7 +96,7 @@ class CannedBackend:
         self._planned: dict[bytes, tuple[str, list[object], str | None]] = {}
 
     @property
-    def browsing(self) -> Browsing:
+    def browser(self) -> Browsing:
         return self
 
     def configure(self, session: Session, before: Session | None = None) -> Session:
@@ -326,6 +328,20 @@ class CannedServer:
         return f"grpc://127.0.0.1:{self.port}"
 
 
-def serve(backend: CannedBackend, access: Access, **settings: Any) -> FlightSqlServer:
-    settings.setdefault("limits_of", lambda _user, _groups: UserLimits(max_failures_per_s=None))
-    return start(backend, host="127.0.0.1", port=0, access=access, product=PRODUCT, **settings)
+def _limits_of(_user: str | None, _groups: frozenset[str]) -> UserLimits:
+    return UserLimits(max_failures_per_s=None)
+
+
+def serve(
+    backend: CannedBackend,
+    access: Access,
+    *,
+    tls: Tls | None = None,
+    limits_of: LimitsOf = _limits_of,
+    blame: Blame | None = None,
+    clock_s: Callable[[], float] = time.monotonic,
+    **options: Any,
+) -> FlightSqlServer:
+    """Serve on a free port; ``options`` of ``ServerOptions``."""
+    address, policy = Address("127.0.0.1", 0, tls), ServerPolicy(access, limits_of)
+    return start(backend, address, policy, ServerOptions(PRODUCT, **options), blame, clock_s)

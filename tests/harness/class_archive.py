@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from planner.names import TableName
 from tests.fixtures.server import sqlite_catalog
 from tests.fixtures.spark import BINDING, PAYLOAD, first_watermark
@@ -43,7 +43,7 @@ def tier(folder: Path, flags: Sequence[str]) -> None:
     """Two publishes, in a process with a Spark of its own."""
     catalogs = {"lake": sqlite_catalog(folder)}
     table = TableName("lake", ("net",), "flows")
-    create_table(catalogs, table, PAYLOAD, BINDING, first_watermark(0, 0))
+    create_table(catalogs, NewTable(table, PAYLOAD, BINDING), first_watermark(0, 0))
     request = {"catalogs": catalogs, "table": str(table), "ends": [(10, 10), (20, 20)]}
     # The JVM writes when its Python is gone; until then it keeps the output open.
     subprocess.run(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
 from planner.names import TableName
 from planner.schema import Column
@@ -64,7 +64,7 @@ def bind(
     )
     with KafkaLog(kafka.settings) as log:
         first = first_watermark(log.measure([topic])[topic], binding)
-    create_table({"lake": sqlite_catalog(folder)}, table, columns, binding, first)
+    create_table({"lake": sqlite_catalog(folder)}, NewTable(table, columns, binding), first)
     return table
 
 

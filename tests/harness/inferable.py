@@ -19,6 +19,7 @@ NAMES = (
     "a",
     "b",
     "A",
+    "A_2",
     "id.orig_h",
     "É",
     "user-agent",
@@ -87,6 +88,9 @@ OPTIONS = st.lists(
             "--column a:string",
             "--column b:timestamptz --epoch b=us",
             "--column 'b:decimal(38,2)'",
+            "--rename A=a_2",
+            "--rename 'a b=B'",
+            "--floor a",
         ]
     ),
     max_size=2,
@@ -109,7 +113,7 @@ MORE = st.sampled_from(
 
 def wishes_of(options: str) -> Wishes:
     """Read options as the command does."""
-    columns, leave_out, epochs, renames = [], [], [], []
+    columns, leave_out, epochs, floors, renames = [], [], [], [], []
     words = shlex.split(options)
     pairs = list(zip(words[::2], words[1::2], strict=True))
     for option, text in pairs:
@@ -121,6 +125,8 @@ def wishes_of(options: str) -> Wishes:
             columns.append((path, parse_type(kind)))
         elif option == "--rename":
             renames.append(text)
+        elif option == "--floor":
+            floors.append(read_path(text))
         elif option == "--epoch":
             path, unit = split_name(text, "=")
             epochs.append((path, cast("EpochUnit", unit)))
@@ -128,6 +134,7 @@ def wishes_of(options: str) -> Wishes:
         tuple(columns),
         tuple(leave_out),
         tuple(epochs),
+        tuple(floors),
         renames=read_renames(renames),
         lenient=("--json-mode", "lenient") in pairs,
         reserved=frozenset(METADATA_COLUMNS),

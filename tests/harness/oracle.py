@@ -59,7 +59,7 @@ def oracle_decode(
     Returns the row as ``to_pylist`` of the product's rows would give it (compare with ``same``); ``Bad`` for
     a record that policy ``fail`` or ``skip`` keeps out; None for a tombstone.
     """
-    assert binding.json_mode == "strict"
+    assert binding.format.mode == "strict"
     raw = record["kafka_value"]
     if raw is None:
         return None
@@ -136,7 +136,7 @@ def _payload(schema: TableSchema, binding: Binding, raw: bytes) -> dict[str, Any
         value = _object(raw)
     except _Refused:
         return Bad(None)
-    times = _Times(dict(binding.epoch_units), set(binding.floors))
+    times = _Times(dict(binding.format.epoch_units), set(binding.format.floors))
     columns = [column for column in schema.columns if column.name not in METADATA_TYPES]
     row = {}
     for column in columns:

@@ -85,7 +85,7 @@ class Sea:
             cutter=self.statements.cutter,
             tails=self.tails,
             engine=engine(),
-            grants=self.statements.grants,
+            grants=self.statements.access,
             files=self.files,
             ttl_s=TTL_S,
             clock=lambda: self.now_s,

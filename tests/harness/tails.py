@@ -84,6 +84,8 @@ class TailHarness:
         inner, harness = decoder_for(table, columns, binding), self
 
         class Counting:
+            reads = inner.reads
+
             def decode(self, batch: pa.RecordBatch) -> Decoded:
                 harness.on_decode(batch)
                 harness.decoded += batch.num_rows

@@ -6,6 +6,7 @@ an expression for pyiceberg and one for Polars. What it must find is worked out 
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 import json
 import math
@@ -47,7 +48,8 @@ class Borders:
         return (*self.values, None)[number % (len(self.values) + 1)]
 
 
-def _floats(largest: float, least: float) -> tuple[float, ...]:
+def _floats(largest: float, least: float, *others: float) -> tuple[float, ...]:
+    """``others`` lie between ``least`` and 1.5."""
     return (
         -math.inf,
         -largest,
@@ -56,6 +58,7 @@ def _floats(largest: float, least: float) -> tuple[float, ...]:
         -0.0,
         0.0,
         least,
+        *others,
         1.5,
         largest,
         math.inf,
@@ -106,7 +109,7 @@ BORDERS: tuple[Borders, ...] = (
         _INT,
     ),
     Borders("float", pa.float32(), _floats(2.0**127, 2.0**-149), "FLOAT", "FLOAT"),
-    Borders("double", pa.float64(), _floats(2.0**1023, 5e-324), "DOUBLE", "DOUBLE"),
+    Borders("double", pa.float64(), _floats(2.0**1023, 5e-324, 0.1), "DOUBLE", "DOUBLE"),
     *(
         Borders(
             f"decimal({digits},2)",
@@ -333,9 +336,14 @@ def _of_python(comparison: Comparison) -> bool:
     return _of_nan(comparison) or not all(map(math.isfinite, comparison.values))
 
 
-def _beyond_float(comparison: Comparison) -> bool:
+def _of_zero_in(comparison: Comparison) -> bool:
+    return comparison.operator == "IN" and 0.0 in comparison.values
+
+
+def _beside_float(comparison: Comparison) -> bool:
     return any(
-        0 < abs(value) < 1e-40 or 1e40 < abs(value) < math.inf for value in comparison.values
+        comparison.matches(value) != comparison.matches(ctypes.c_float(value).value)
+        for value in comparison.borders.values
     )
 
 
@@ -366,10 +374,12 @@ def _by_value(comparison: Comparison) -> bool:
 _FLOATS, _WHOLE, _INSTANTS = ("float", "double"), ("int", "long"), ("timestamp", "timestamptz")
 _OF_PYTHON = ("pyiceberg", "Polars")
 LOSSES: tuple[Loss, ...] = (
-    Loss("a", ("Spark", "DuckDB"), _FLOATS, None, _of_nan),
-    Loss("b", ("Spark",), _FLOATS, None, _of_zero),
+    Loss("a", ("DuckDB",), _FLOATS, None, _of_nan),
+    # Bounds from -inf to inf leave no file out: only files of one value each do.
+    Loss("a", ("Spark",), _FLOATS, ("v",), _of_nan),
+    Loss("b", ("Spark",), _FLOATS, ("v",), _of_zero),
     Loss("c", ("pyiceberg",), _FLOATS, None, _of_python),
-    Loss("d", _OF_PYTHON, ("double",), ("v",), _beyond_float),
+    Loss("d", _OF_PYTHON, ("double",), ("v",), _beside_float),
     Loss("e", ("Spark", "DuckDB", "pyiceberg"), _WHOLE, ("truncate(10, v)",), _of_least),
     Loss("f", ("DuckDB",), _INSTANTS, ("month(v)", "day(v)"), _before_1970),
     Loss("g", _OF_PYTHON, ("date", *_INSTANTS), ("year(v)", "month(v)"), _of_year_1),
@@ -377,4 +387,5 @@ LOSSES: tuple[Loss, ...] = (
     Loss("i", ("Spark",), ("uuid",), ("", "v"), _in_order),
     Loss("j", ("DuckDB",), ("uuid",), ("v", "bucket(4, v)"), _any),
     Loss("k", ("pyiceberg",), ("uuid",), None, _any),
+    Loss("l", ("pyiceberg",), _FLOATS, None, _of_zero_in),
 )

@@ -62,7 +62,7 @@ def main() -> None:
             TableName.parse(document["table"]),
             open_log=log.opened,
             open_decoder=open_decoder,
-            open_store=store.open_store,
+            open_store=store.files.open_store,
             max_task_offsets=2_000,
         )
         done = tier_once(log, target, TieringBudget(split_rows=2_000))

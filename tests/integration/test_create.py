@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import load_catalog
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
 from planner.names import TableName
 from planner.schema import Column
@@ -171,7 +171,7 @@ def test_units_need_a_column_of_times_without_inference_too(maker: Maker) -> Non
         [
             "thermocline: no table was made over topic TOPIC:",
             "  --epoch p.at=ms: column p.at is long, and only date, timestamp and timestamptz can have a unit: "
-            "--column p.at:timestamptz",
+            "--column 'p:struct<at: timestamptz>'",
         ],
     )
     assert maker.create("times", *options, "p.at=min") == (
@@ -290,6 +290,9 @@ def test_change_events_are_named(maker: Maker) -> None:
         "1 of 1 samples are Debezium's change events (before, after, op): each event becomes a row, and an update or "
         "a delete is one more row",
     ]
+    assert maker.made("inserts", [{"id": "1", "__deleted": "false"}])[-1].startswith(
+        "1 of 1 samples are Debezium's change events (__deleted): "
+    )
     assert maker.made("wrapped", [{"schema": {"type": "struct"}, "payload": change}])[-1] == (
         "1 of 1 samples are Debezium's change events (before, after, op): each event becomes a row, and an update or "
         "a delete is one more row"
@@ -305,6 +308,38 @@ def test_change_events_are_named(maker: Maker) -> None:
         "delete is one more row",
         "text: Debezium's __debezium_unavailable_value stands for a value that did not change, as a text",
     ]
+
+
+def test_a_wide_record_is_not_listed_whole(maker: Maker) -> None:
+    maker.topic("wide", [{f"n{at}": 1.5 for at in range(360)}, b""])
+    maker.kafka.produce(maker.topics["wide"], [None])
+    code, lines = maker.create("wide", "--infer", "--on-error", "skip")
+    assert (code, lines[1:]) == (
+        0,
+        [
+            *(f"  n{at}  double" for at in range(50)),
+            "  and 310 more",
+            "1 of 3 samples are tombstones, which have no value: they become no rows",
+            "1 of 2 samples do not decode, the first at partition 0, offset 1: the value is empty (zero bytes, which is "
+            "no tombstone)",
+        ],
+    )
+    assert maker.rows("SELECT n359 FROM lake.net.wide") == ["1.5"]
+
+
+def test_two_declared_columns_of_one_name_get_a_line_that_works(maker: Maker) -> None:
+    maker.topic("cased", [{"id": 1, "Id": "x"}])
+    assert maker.create("cased", "--column", "id:long", "--column", "Id:string") == (
+        2,
+        [
+            "thermocline: no table was made over topic TOPIC:",
+            "  columns id and Id differ in case only, which SQL does not tell apart; in place of the second: --column "
+            "Id_2:string --rename Id=Id_2",
+        ],
+    )
+    again = "--column", "id:long", "--column", "Id_2:string", "--rename", "Id=Id_2"
+    assert maker.create("cased", *again)[0] == 0
+    assert maker.rows("SELECT id, Id_2 FROM lake.net.cased") == ['1,"x"']
 
 
 def test_records_that_retention_may_remove_are_told_of(maker: Maker) -> None:
@@ -338,7 +373,7 @@ def test_a_topic_without_records_says_why(maker: Maker) -> None:
     assert maker.create("tombstones", "--infer") == (
         2,
         [
-            f"{none}: the newest are tombstones or parts of transactions; give them with --column."
+            f"{none}: the newest 500 are tombstones, which have no value; give them with --column."
         ],
     )
 
@@ -351,9 +386,11 @@ def broken(maker: Maker, table: str, column: pa.DataType, value: Any) -> None:
         first = first_watermark(log.measure([topic])[topic], binding)
     create_table(
         {"lake": sqlite_catalog(maker.site.config.parent)},
-        TableName("lake", ("net",), table),
-        [Column(1, "at", column, epoch_unit="ms")],
-        binding,
+        NewTable(
+            TableName("lake", ("net",), table),
+            [Column(1, "at", column, epoch_unit="ms")],
+            binding,
+        ),
         first,
     )
 

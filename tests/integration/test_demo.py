@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import resource
@@ -207,6 +208,7 @@ class Visit:
     code: int
     pasted: dict[str, subprocess.CompletedProcess[str]]
     statements: list[dict[str, Any]]
+    sides: str
 
 
 @pytest.fixture(scope="module")
@@ -227,13 +229,21 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory, jdbc: Jdbc) -> Visit:
             for snippet in value
             if snippet.title in PYTHON_SNIPPETS
         }
+        example = [sys.executable, str(ROOT / "examples" / "both_sides.py")]
+        run.wait_for("1 publishes")
+        sides = subprocess.run(
+            [*example, f"grpc://127.0.0.1:{run.port}"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         steps = [query(snippet.text) for snippet in value if snippet.title in STATEMENTS]
         outcomes = jdbc.run(steps, port=run.port, url=jdbc_url(run.port))
         # Until then no event has a field that no column asks for.
         run.wait_for(": ignored")
         run.process.send_signal(signal.SIGINT)
         code = run.end()
-    return Visit(run.port, run.text(), code, pasted, outcomes)
+    return Visit(run.port, run.text(), code, pasted, outcomes, sides.stdout)
 
 
 def test_answers_are_the_ledger_and_nothing_is_left(demo_run: Visit) -> None:
@@ -251,6 +261,19 @@ def test_a_python_snippet_runs_as_pasted(demo_run: Visit, title: str) -> None:
     done = demo_run.pasted[title]
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout) > 40, done.stdout
+
+
+def test_the_readmes_example_counts_both_sides(demo_run: Visit) -> None:
+    [row] = ast.literal_eval(demo_run.sides)
+    assert row["iceberg"] + row["kafka"] == row["all_rows"] > row["iceberg"] > 0
+
+
+@pytest.mark.soak
+def test_the_example_starts_and_ends_a_demo_of_its_own() -> None:
+    example = [sys.executable, str(ROOT / "examples" / "both_sides.py")]
+    done = subprocess.run(example, capture_output=True, text=True, timeout=START_S, check=True)
+    [row] = ast.literal_eval(done.stdout)
+    assert row["iceberg"] + row["kafka"] == row["all_rows"]
 
 
 def test_the_jdbc_url_and_the_statements_run_as_pasted(demo_run: Visit) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from benchmarks.file_count import simulate
 from connectors.decoding.registry import decoder_for
-from connectors.iceberg.create import create_table
-from connectors.jobs.service import ServiceLimits, TieringService
+from connectors.iceberg.create import NewTable, create_table
+from connectors.jobs.loop import LoopLimits, TableLoop
+from connectors.jobs.tier import TieringJob
 from connectors.kafka.log import KafkaLog
 from connectors.spark.publish.target import SparkTieringTarget
 from planner.names import TableName
@@ -77,15 +78,17 @@ def _create(lake: SparkLake, kafka: Kafka, feed: DemoFeed) -> BoundTable:
         first = first_watermark(log.measure([topic])[topic], binding)
     create_table(
         lake.catalogs,
-        name,
-        [
-            Column(0, column, parse_type(kind), epoch_unit="ms" if column == "ts" else None)
-            for column, kind in feed.columns.items()
-        ],
-        binding,
+        NewTable(
+            name,
+            [
+                Column(0, column, parse_type(kind), epoch_unit="ms" if column == "ts" else None)
+                for column, kind in feed.columns.items()
+            ],
+            binding,
+            partition_by=feed.partition_by,
+            sort_by=feed.sort_by,
+        ),
         first,
-        partition_by=feed.partition_by,
-        sort_by=feed.sort_by,
     )
     return BoundTable(lake.session, lake.store, lake.catalogs, name)
 
@@ -93,26 +96,25 @@ def _create(lake: SparkLake, kafka: Kafka, feed: DemoFeed) -> BoundTable:
 @contextlib.contextmanager
 def _tiering(lake: SparkLake, kafka: Kafka, names: list[TableName]) -> Iterator[None]:
     with KafkaLog(kafka.settings) as log:
-        service = TieringService(
+        job = TieringJob(
             log,
-            discover=lambda: names,
+            tables=lambda: names,
             open_target=lambda name: SparkTieringTarget(
                 lake.session,
                 lake.store,
                 name,
                 open_log=functools.partial(KafkaLog, kafka.settings),
                 open_decoder=functools.partial(decoder_for, str(name)),
-                open_store=lake.store.open_store,
+                open_store=lake.store.files.open_store,
             ),
-            listeners=[Lines(bars=False)],
-            limits=ServiceLimits(poll_s=0.1),
         )
-        thread = threading.Thread(target=service.run)
+        loop = TableLoop(job, listeners=[Lines(bars=False)], limits=LoopLimits(poll_s=0.1))
+        thread = threading.Thread(target=loop.run)
         thread.start()
         try:
             yield
         finally:
-            service.stop()
+            loop.stop()
             thread.join()
 
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AclOperation
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.probe import reach, topic_facts
 from planner.column_statistics import STATISTICS
@@ -60,7 +60,7 @@ def bind(
     binding = Binding(topic)
     with KafkaLog(settings.kafka) as log:
         first = first_watermark(log.measure([topic])[topic], binding)
-    create_table(settings.catalogs, table, columns, binding, first, **options)
+    create_table(settings.catalogs, NewTable(table, columns, binding, **options), first)
 
 
 def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.store.object_store import CA_BUNDLE
 from planner.errors import CatalogUnavailable
 from planner.names import TableName
@@ -32,7 +32,7 @@ from thermocline.doctor.systems import catalogs
 
 READING = ("GET", "HEAD")
 _BINDING = Binding("flows")
-_NEW = ([Column(0, "id", pa.int64())], _BINDING, first_watermark(0, binding=_BINDING))
+_COLUMNS = [Column(0, "id", pa.int64())]
 
 
 @pytest.fixture
@@ -106,8 +106,9 @@ def test_rights_that_only_read_are_told_and_are_enough_for_a_server(
             server.refresh(name)
         assert readable.requests[403] == 0
         assert {request.method for request in gateway.requests} <= set(READING)
+        new = NewTable(TableName("lake", (namespace,), "new"), _COLUMNS, _BINDING)
         with pytest.raises(CatalogUnavailable, match="refuses our credentials; check token"):
-            create_table(settings.catalogs, TableName("lake", (namespace,), "new"), *_NEW)
+            create_table(settings.catalogs, new, first_watermark(0, binding=_BINDING))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.json.decoder import JsonDecoder
 from planner.errors import DeadlineExceeded, LogUnavailable
 from planner.schema import RAW_SCHEMA, Column
 from tests.fixtures.kafka import Kafka
@@ -27,6 +26,7 @@ from tests.harness.followed_parts import (
     count,
     parts_over,
 )
+from tests.harness.json_decoder import json_decoder
 from tests.harness.poison import POISON
 from tests.harness.tcp_proxy import Mode
 
@@ -145,7 +145,7 @@ def test_every_payload_of_the_corpus_passes_through_a_live_followed_topic(
         kafka.produce(topic, values, producer=producer)
         pin = parts.pins.get(table)
         assert pin.binding is not None
-        exact = JsonDecoder("t", pin.schema, pin.binding, exact_only=True)
+        exact = json_decoder("t", pin.schema, pin.binding, exact_only=True)
         records = [
             {"kafka_partition": 0, "kafka_offset": at, "kafka_value": value}
             for at, value in enumerate(values, start=1)

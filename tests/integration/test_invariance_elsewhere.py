@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.spark.catalogs import catalog_conf
 from planner.errors import TieringConflict
@@ -75,7 +75,7 @@ def test_the_second_of_two_tierers_is_refused_and_goes_on_from_the_first(
     lake = tiered_server_on_s3.lake
     name = TableName(tiered_server_on_s3.own_catalog, ("rivals",), "flows")
     first = first_watermark(0, 0, binding=BINDING)
-    create_table(lake.catalogs, name, PAYLOAD, BINDING, first)
+    create_table(lake.catalogs, NewTable(name, PAYLOAD, BINDING), first)
     flows = BoundTable(lake.session, lake.store, lake.catalogs, name)
     late, staged = flows.stage(GeneratedLog((200, 200)))
     flows.tier(150, 150)

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.store import IcebergStore
 from planner.errors import BadConfig
 from planner.names import TableName
@@ -145,4 +145,4 @@ def test_a_catalog_of_live_tables_is_no_source_of_ours(rest: Rest, kafka: Kafka)
         store.pin(table)
     mark = Watermark("c", "t", "i", OffsetVector.of([(0, 0)]), shape="s", run="r")
     with pytest.raises(BadConfig, match="point at the catalog they come"):
-        create_table(live, table, EVENT, Binding("t"), mark)
+        create_table(live, NewTable(table, EVENT, Binding("t")), mark)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
 from planner.names import TableName
 from planner.seam.binding import Binding
@@ -94,7 +94,7 @@ def bound(kafka: Kafka, folder: Path, rows: int) -> str:
     binding = Binding(topic)
     with KafkaLog(kafka.settings) as log:
         first = first_watermark(log.measure([topic])[topic], binding)
-    create_table({"lake": sqlite_catalog(folder)}, FLOWS, EVENT, binding, first)
+    create_table({"lake": sqlite_catalog(folder)}, NewTable(FLOWS, EVENT, binding), first)
     kafka.produce(topic, events(0, rows))
     return topic
 

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -62,6 +62,8 @@ COLUMNS = tuple(
 @dataclass(frozen=True)
 class Varied:
     """Makes values of every type from an offset."""
+
+    reads: ClassVar[frozenset[str]] = frozenset({"kafka_value"})
 
     schema: TableSchema
 
@@ -137,6 +139,8 @@ def open_varied(schema: TableSchema, binding: Binding) -> Decoder:
 @dataclass(frozen=True)
 class OneLong:
     """A text of 5,000 characters, greatest of all, in every record that 499 divides."""
+
+    reads: ClassVar[frozenset[str]] = frozenset({"kafka_value"})
 
     schema: TableSchema
 

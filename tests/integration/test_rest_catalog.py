@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from planner.errors import BadConfig
 from planner.names import TableName
 from planner.schema import Column
@@ -50,7 +50,7 @@ def test_a_catalog_without_tags_serves_tables_and_refuses_to_bind_one(
         columns, binding = [Column(0, "id", pa.int64())], Binding("flows")
         first = first_watermark(0, binding=binding)
         with pytest.raises(BadConfig) as caught:
-            create_table(settings.catalogs, name, columns, binding, first)
+            create_table(settings.catalogs, NewTable(name, columns, binding), first)
         assert caught.value.message == (
             f"{name}: catalog lake keeps no tags and branches of tables, as Nessie does not, and tiering needs both; "
             f"the table was dropped again. Choose another catalog."

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
 from connectors.spark.catalogs import catalog_conf
 from connectors.spark.lake.lake import Lake
@@ -30,7 +30,7 @@ def bind(kafka: Kafka, catalogs: dict[str, dict[str, str]], name: TableName) -> 
     binding = Binding(topic)
     with KafkaLog(kafka.settings) as log:
         first = first_watermark(log.measure([topic])[topic], binding)
-    create_table(catalogs, name, PAYLOAD, binding, first)
+    create_table(catalogs, NewTable(name, PAYLOAD, binding), first)
     return topic
 
 

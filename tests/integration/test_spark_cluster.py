@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.spark.catalogs import catalog_conf
 from planner.names import TableName
@@ -173,7 +173,9 @@ def test_a_worker_is_lost_in_a_stage_over_s3_and_rest_with_speculation_on(
         "spark.speculation.multiplier": "1.1",
     }
     with contextlib.closing(IcebergStore(catalogs)) as store:
-        create_table(catalogs, name, PAYLOAD, BINDING, first_watermark(0, 0, binding=BINDING))
+        create_table(
+            catalogs, NewTable(name, PAYLOAD, BINDING), first_watermark(0, 0, binding=BINDING)
+        )
         table = BoundTable(lake.session, store, catalogs, name)
         with tiering(cluster, table, tmp_path, speculation) as session:
             session.order(8_000, 6_000)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from connectors.cuts import current_cuts
+from connectors.cuts import WaitFor
 from connectors.spark.lake.lake import Lake
 from connectors.spark.options import LakeSettings
 from connectors.spark.remote.load import ServedTails
@@ -468,7 +468,7 @@ def test_a_record_that_never_comes_is_waited_for_in_vain(
     spark_lake: Lake, quiet_flows: tuple[TableName, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, topic = quiet_flows
-    brief = functools.partial(current_cuts, limit_s=0.3)
-    monkeypatch.setattr("connectors.spark.lake.lake.current_cuts", brief)
+    brief = functools.partial(WaitFor, limit_s=0.3)
+    monkeypatch.setattr("connectors.spark.lake.lake.WaitFor", brief)
     with pytest.raises(NotYetCommitted):
         spark_lake.at(str(table), wait_for=f"{topic}/0:1000")

@@ -420,6 +420,30 @@ def test_another_tierer_that_lands_while_ours_is_under_way_wins(
     assert flows.rows() == expected_rows(120, 110)
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("ADD COLUMN note string", "schema changed"),
+        ("SET TBLPROPERTIES ('thermocline.on_error' = 'skip')", "binding changed"),
+    ],
+)
+def test_a_change_of_what_rows_are_decoded_for_while_ours_is_under_way_is_a_conflict(
+    flows: BoundTable,
+    during_commit: Callable[[Callable[[], None]], None],
+    change: str,
+    sentence: str,
+) -> None:
+    target, staged = flows.stage(GeneratedLog((300, 200)))
+
+    def alter() -> None:
+        flows.sql(f"ALTER TABLE {{t}} {change}")
+
+    during_commit(alter)
+    with pytest.raises(TieringConflict, match=sentence):
+        target.publish(staged)
+    assert flows.rows() == []
+
+
 def _publish_past_barrier(target: SparkTieringTarget, staged: Staged) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("THERMOCLINE_FAILPOINT")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.decoding.registry import decoder_for
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.jobs.round import RoundResult, tier_once
 from connectors.kafka.log import KafkaLog
 from connectors.spark.publish.target import SparkTieringTarget
@@ -96,14 +96,14 @@ def _bind(
         shape=binding.shape,
         run="created",
     )
-    create_table(lake.catalogs, name, columns, binding, first)
+    create_table(lake.catalogs, NewTable(name, columns, binding), first)
     target = SparkTieringTarget(
         lake.session,
         lake.store,
         name,
         open_log=functools.partial(KafkaLog, kafka.settings),
         open_decoder=functools.partial(decoder_for, str(name)),
-        open_store=lake.store.open_store,
+        open_store=lake.store.files.open_store,
         task_timeout_s=60,
         max_task_offsets=500,
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -41,6 +41,8 @@ Values = Mapping[str, Sequence[Any]]
 @dataclass(frozen=True)
 class InTurn:
     """Makes rows of values in turn, by offset."""
+
+    reads: ClassVar[frozenset[str]] = frozenset({"kafka_value"})
 
     schema: TableSchema
     values: Values

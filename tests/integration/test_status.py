@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
 from planner.names import TableName
 from planner.schema import Column
@@ -34,9 +34,7 @@ def bind(cli_site: CliSite, topics: list[str]) -> None:
         binding = Binding(topic)
         create_table(
             settings.catalogs,
-            TableName("lake", ("net",), topic.replace("-", "_")),
-            COLUMNS,
-            binding,
+            NewTable(TableName("lake", ("net",), topic.replace("-", "_")), COLUMNS, binding),
             first_watermark(measured[topic], binding),
         )
 

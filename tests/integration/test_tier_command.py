@@ -16,7 +16,7 @@ import psutil
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
 from planner.names import TableName
@@ -88,7 +88,7 @@ class TierSite:
         binding = Binding(topic)
         with KafkaLog(self.kafka.settings) as log:
             first = first_watermark(log.measure([topic])[topic], binding)
-        create_table(self.catalogs, name, PAYLOAD, binding, first)
+        create_table(self.catalogs, NewTable(name, PAYLOAD, binding), first)
         return name
 
     def watermark(self, name: TableName) -> int:

@@ -38,6 +38,7 @@ class Answer:
 
     code: int
     out: str
+    err: str
     error: FederationError | None
 
     @property
@@ -71,7 +72,8 @@ def run(tiered_server: TieredServer, tmp_path: Path) -> Run:
         error = done.exception if isinstance(done.exception, FederationError) else None
         if error is None and done.exception is not None:
             assert isinstance(done.exception, SystemExit), done.exception
-        return Answer(done.exit_code if error is None else exit_code(error), done.stdout, error)
+        code = done.exit_code if error is None else exit_code(error)
+        return Answer(code, done.stdout, done.stderr, error)
 
     return command
 
@@ -207,6 +209,10 @@ def test_another_shape_is_accepted_on_purpose_and_tiering_goes_on(
     assert rows(tiered_server, table) == [0, 1, 2, 4, 5]
     refused = run("shape", "accept", table, answer="n\n")
     assert refused.code == 1
+    assert refused.err.splitlines()[:2] == [
+        f"{table}: records from the watermark on are decoded otherwise than the rows below it:",
+        "  thermocline.on_error: fail -> skip",
+    ]
     with pytest.raises(ShapeMismatch):
         tiered_server.tier(table)
     accepted = run("shape", "accept", table, answer="y\n")

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import multiprocessing
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from planner.errors import FederationError
+from connectors.verification.run import Silent
+from planner.errors import ColdStoreUnavailable, FederationError
 from planner.names import TableName
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer
 from tests.harness.events import EVENT
-from thermocline.cli import app
+from thermocline.cli import app, exit_code
+from thermocline.commands import verify
 
 pytestmark = pytest.mark.kafka
 
@@ -58,3 +66,39 @@ def test_the_tables_after_one_that_cannot_be_read_are_verified(
     assert isinstance(done.exception, FederationError)
     assert str(lost) in done.exception.message
     assert f"thermocline: {gone}: " in done.stderr
+
+
+def test_the_tables_after_one_at_which_the_process_dies_are_verified(
+    server: SqlServer, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (server.bind(kafka.topic(), EVENT) for _ in range(2))
+    config = str(configured(server, tmp_path))
+    others = set(multiprocessing.active_children())
+    catalog = sqlite3.connect(
+        server.settings.catalogs["lake"]["uri"].removeprefix("sqlite:///")
+    )
+
+    @contextlib.contextmanager
+    def killing(title: str) -> Iterator[Silent]:
+        if title == str(first):
+            [reader] = set(multiprocessing.active_children()) - others
+            assert reader.pid is not None
+            os.kill(reader.pid, signal.SIGKILL)
+        yield Silent()
+        catalog.rollback()
+
+    monkeypatch.setattr(verify, "progress_bar", killing)
+    with contextlib.closing(catalog):
+        # Until then the process waits for the first table's metadata.
+        catalog.execute("BEGIN EXCLUSIVE")
+        done = CliRunner().invoke(
+            app, ["--config", config, "verify", "--json", str(first), str(second)]
+        )
+    [report] = json.loads(done.stdout)
+    assert (report["table"], report["clean"]) == (str(second), True)
+    assert isinstance(done.exception, ColdStoreUnavailable)
+    assert exit_code(done.exception) == 3
+    assert done.exception.message == (
+        f"{first}: the process that verifies tables ended with signal 9 and has no result; verify one table at a time, with "
+        f"more memory if the system ended the process."
+    )

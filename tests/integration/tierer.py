@@ -36,7 +36,7 @@ def main() -> None:
             TableName.parse(document["table"]),
             open_log=log.opened,
             open_decoder=open_decoder,
-            open_store=store.open_store,
+            open_store=store.files.open_store,
         )
         while True:
             try:

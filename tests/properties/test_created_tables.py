@@ -13,24 +13,25 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from connectors.decoding.json.decoder import JsonDecoder
 from connectors.decoding.json.infer import Inferred, infer_columns
 from connectors.decoding.json.samples import read_samples
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.store import IcebergStore
 from planner.epoch_units import numbered, units_by_id
 from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import RAW_SCHEMA
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.spelling import split_name
 from proxy.deadline import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.server import sqlite_catalog
 from tests.harness.inferable import OPTIONS, topics, wishes_of
+from tests.harness.json_decoder import json_decoder
 from tests.harness.serving import SESSION, forget, serve
 from thermocline.commands.create import first_watermark
 
-EXAMPLES = 100
+EXAMPLES = 300
 #: Of those that make a table in a catalog and read it.
 READ_EXAMPLES = 15
 SOAK_EXAMPLES = int(os.environ.get("THERMOCLINE_CREATE_EXAMPLES", "20000"))
@@ -47,12 +48,12 @@ def inferred(values: list[bytes], options: str) -> Inferred:
 def decode(values: list[bytes], result: Inferred, mode: str) -> pa.RecordBatch:
     schema = numbered(result.columns)
     units = units_by_id(result.columns, schema)
-    binding = Binding("t", json_mode=mode, epoch_units=units)  # type: ignore[arg-type]
+    binding = Binding("t", JsonFormat(mode, units))  # type: ignore[arg-type]
     entries = [
         {"kafka_partition": 0, "kafka_offset": at, "kafka_value": value}
         for at, value in enumerate(values)
     ]
-    decoder = JsonDecoder("t", schema, binding)
+    decoder = json_decoder("t", schema, binding)
     return decoder.decode(pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)).rows
 
 
@@ -81,10 +82,10 @@ class Site:
         for value in values:
             self._log.append(topic, 0, MemoryRecord(value))
         mode = mode_of(options)
-        binding = Binding(topic, json_mode=mode)  # type: ignore[arg-type]
+        binding = Binding(topic, JsonFormat(mode))  # type: ignore[arg-type]
         table = TableName("lake", ("net",), topic)
         first = first_watermark(self._log.measure([topic])[topic], binding)
-        create_table(self._catalogs, table, result.columns, binding, first)
+        create_table(self._catalogs, NewTable(table, result.columns, binding), first)
         self._board.refresh_due(None)
         planned = self._statements.plan(SESSION, f"SELECT * FROM {table}", None, Deadline(60))
         stream = self._statements.open(SESSION, planned.ticket, Deadline(60))
@@ -106,9 +107,14 @@ def check_created(
     data: st.DataObject, check: Callable[[list[bytes], str, Inferred], None]
 ) -> None:
     values = data.draw(topics())
-    options = data.draw(OPTIONS)
+    options = first = data.draw(OPTIONS)
+    before, way = None, "no way yet"
     for _ in range(MOST_ROUNDS):
         result = inferred(values, options)
+        # What was offered is taken, and does what it was offered for.
+        assert before not in result.refusals
+        if not way.startswith("--column A:"):  # a type of OPTIONS, for field A in place of a
+            assert not [each for each in result.refusals if each.reason.startswith(f"{way}:")]
         if not result.refusals:
             assert [column for column in result.columns if not column.is_metadata]
             return check(values, options, result)
@@ -116,10 +122,15 @@ def check_created(
         if refusal.ways == ("--column NAME:TYPE",):
             assert not result.columns
             return None
-        # A wish that fits no sample has no way out but to take it away.
-        assume(refusal.ways)
+        if not refusal.ways:
+            # A wish of the first round that fits no sample has no way out but to take it away.
+            assert first, refusal
+            assume(False)
+        before = refusal
         way = data.draw(st.sampled_from(refusal.ways))
-        replaced = [option for option in ("--epoch", "--column") if way.startswith(option)]
+        replaced = [
+            each for each in ("--epoch", "--column", "--rename") if way.startswith(each)
+        ]
         if replaced:
             options = _without(options, replaced[0], shlex.split(way)[1])
         options = f"{options} {way}"

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.decoding.json.decoder import JsonDecoder
 from planner.errors import UndecodableRecord
 from planner.names import METADATA_COLUMNS
 from planner.schema import (
@@ -25,7 +24,9 @@ from planner.schema import (
     TableSchema,
 )
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes
+from tests.harness.json_decoder import json_decoder
 from tests.harness.oracle import Bad, oracle_decode, same
 
 #: The same examples each time; in a soak more, and others (`--hypothesis-seed` names the run).
@@ -112,7 +113,7 @@ def tables(draw: st.DrawFn) -> tuple[TableSchema, Binding]:
     whole = (column.field_id for column in columns if pa.types.is_timestamp(column.type))
     ids = sorted({*whole, *_ids(columns, pa.types.is_timestamp)})
     floors = tuple(field_id for field_id in ids if draw(st.booleans()))
-    bound = Binding("t", on_error=on_error, epoch_units=nested, floors=floors)  # type: ignore[arg-type]
+    bound = Binding("t", JsonFormat("strict", nested, floors), on_error=on_error)  # type: ignore[arg-type]
     return TableSchema(0, (*LEADING, *columns)), bound
 
 
@@ -407,7 +408,7 @@ def test_fast_and_exact_paths_and_the_oracle_agree(
     results = [oracle_decode(schema, bound, record) for record in batch.to_pylist()]
     expected = [row for row in results if isinstance(row, dict)]
     for exact_only in (True, False):
-        decoded = JsonDecoder("t", schema, bound, exact_only).decode(batch)
+        decoded = json_decoder("t", schema, bound, exact_only).decode(batch)
         decoded.rows.validate(full=True)
         assert decoded.rows.schema.equals(schema.arrow, check_metadata=True)
         actual = decoded.rows.to_pylist()
@@ -431,11 +432,11 @@ def test_lenient_keeps_every_value_strict_accepts(
     case: tuple[TableSchema, Binding, pa.RecordBatch],
 ) -> None:
     schema, bound, batch = case
-    lenient = replace(bound, on_error="skip", json_mode="lenient")
+    lenient = replace(bound, on_error="skip", format=replace(bound.format, mode="lenient"))
     for record in range(batch.num_rows):
         one = batch.slice(record, 1)
         result = oracle_decode(schema, replace(bound, on_error="fail"), one.to_pylist()[0])
-        decoded = JsonDecoder("t", schema, lenient).decode(one)
+        decoded = json_decoder("t", schema, lenient).decode(one)
         decoded.rows.validate(full=True)
         if isinstance(result, dict):
             assert same(result, decoded.rows.to_pylist()[0])
@@ -454,7 +455,7 @@ def test_policy_fail_stops_at_the_first_bad_record(
     failing = replace(bound, on_error="fail")
     results = [oracle_decode(schema, failing, record) for record in batch.to_pylist()]
     bad = [(at, row) for at, row in enumerate(results) if isinstance(row, Bad)]
-    decoder = JsonDecoder("t", schema, failing)
+    decoder = json_decoder("t", schema, failing)
     if not bad:
         assert decoder.decode(batch).outcomes.rows == len(results) - results.count(None)
         return

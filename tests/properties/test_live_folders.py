@@ -182,7 +182,7 @@ def test_two_replicas_at_one_place_leave_each_other_alone(live_harness: Sea) -> 
         cutter=statements.cutter,
         tails=tails,
         engine=engine(),
-        grants=statements.grants,
+        grants=statements.access,
         files=LiveFiles(
             live_harness.cold.store, {"lake": str(live_harness.folder)}, ttl_s=TTL_S
         ),

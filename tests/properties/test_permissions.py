@@ -171,7 +171,7 @@ class Drawn:
         return self.condition(names)
 
     def grant(self, world: World) -> Grant:
-        read = world.statements.grants.expression
+        read = world.statements.access.expression
         opened = self.some(1)
         columns: tuple[str, ...]
         without: tuple[str, ...]
@@ -266,7 +266,7 @@ def rows_of(table: pa.Table) -> Counter[str]:
 
 
 def compare(world: World, seed: int, grants: int, statements: int) -> Counter[str]:
-    grants_of, outcomes = world.statements.grants, Counter[str]()
+    grants_of, outcomes = world.statements.access, Counter[str]()
     grants_of.policy = None
     raw = world.ask(ROOT, f"SELECT * FROM {world.table}")
     for number in range(grants):

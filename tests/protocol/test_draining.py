@@ -14,8 +14,8 @@ from pyarrow import flight
 
 from planner.errors import BadConfig
 from proxy.access.authentication.callers import Access, FixedUsers
+from proxy.access.limits import UserLimits, unlimited
 from proxy.flightsql.server import FlightSqlServer, Tls
-from proxy.flightsql.state.quotas import UserLimits, unlimited
 from tests.fixtures.certificates import Authority
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import SOON_S, fetched, get_options, login, prepare, refused, select

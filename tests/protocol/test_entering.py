@@ -11,7 +11,7 @@ import pytest
 from pyarrow import flight
 
 from proxy.access.authentication.callers import Access, Caller, FixedUsers
-from proxy.access.shares import Shares
+from proxy.access.fairness import Slots
 from proxy.flightsql import middleware
 from proxy.flightsql.middleware import _HANDSHAKE_S
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
@@ -92,7 +92,7 @@ def test_a_token_comes_in_while_as_many_passwords_as_may_be_are_checked(
 ) -> None:
     session = login(server, "bob")
     gate = server.server.gate
-    monkeypatch.setattr(gate, "_logins", Shares(0, "logins"))
+    monkeypatch.setattr(gate, "_logins", Slots(0, "logins"))
     with closing(flight.connect(server.uri)) as client:
         assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
         with pytest.raises(flight.FlightUnavailableError, match="too many logins"):

@@ -11,8 +11,9 @@ import adbc_driver_flightsql.dbapi as adbc
 import pytest
 
 from proxy.access.authentication.callers import Access
+from proxy.access.limits import ServerPolicy
 from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.server import start
+from proxy.flightsql.server import Address, ServerOptions, start
 from tests.harness.flows import tier, write
 from tests.harness.lake import Lake
 from thermocline.cli import main
@@ -39,10 +40,9 @@ def running() -> Iterator[LakeServer]:
     tier(lake, 3)
     server = start(
         lake.statements,
-        host="127.0.0.1",
-        port=0,
-        access=Access(allow_anonymous=True),
-        product=Product("Thermocline", "1"),
+        Address("127.0.0.1", 0),
+        ServerPolicy(Access(allow_anonymous=True)),
+        ServerOptions(Product("Thermocline", "1")),
     )
     yield LakeServer(lake, f"grpc://127.0.0.1:{server.port}")
     assert server.stop(10)

@@ -11,8 +11,8 @@ import pytest
 from pyarrow import flight
 
 from proxy.access.authentication.callers import Access, FixedUsers
+from proxy.access.limits import UserLimits
 from proxy.flightsql.state.calls import MAX_CALLS
-from proxy.flightsql.state.quotas import UserLimits
 from tests.harness.canned import CannedBackend, CannedServer, serve
 from tests.harness.idle_callers import (
     PHASES,

@@ -20,7 +20,8 @@ from pyarrow import flight
 
 from planner.errors import BadConfig
 from proxy.access.authentication.callers import Access
-from proxy.flightsql.server import Tls, start
+from proxy.access.limits import ServerPolicy
+from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, Tls, start
 from proxy.ops.call_record import CallRecord
 from proxy.session import Planned
 from tests.fixtures.jdbc import Jdbc, query, values
@@ -29,6 +30,10 @@ from tests.harness.wire import fetched, select, ticket
 
 ANYBODY = Access(allow_anonymous=True)
 SOON_S = 5
+
+
+def _start(backend: CannedBackend, host: str = "127.0.0.1", port: int = 0) -> FlightSqlServer:
+    return start(backend, Address(host, port), ServerPolicy(ANYBODY), ServerOptions(PRODUCT))
 
 
 class TestStopping:
@@ -79,7 +84,7 @@ class TestStopping:
     def test_the_process_s_signals_are_left_alone(self, backend: CannedBackend) -> None:
         numbers = (signal.SIGTERM, signal.SIGINT)
         before = [signal.getsignal(number) for number in numbers]
-        server = start(backend, host="127.0.0.1", port=0, access=ANYBODY, product=PRODUCT)
+        server = _start(backend)
         try:
             assert [signal.getsignal(number) for number in numbers] == before
         finally:
@@ -91,27 +96,19 @@ class TestListening:
         self, canned_server: CannedServer, backend: CannedBackend
     ) -> None:
         with pytest.raises(BadConfig, match="the address is taken"):
-            start(
-                backend,
-                host="127.0.0.1",
-                port=canned_server.port,
-                access=ANYBODY,
-                product=PRODUCT,
-            )
+            _start(backend, port=canned_server.port)
 
     @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
     def test_an_address_of_another_machine_is_refused(
         self, backend: CannedBackend, host: str
     ) -> None:
         with pytest.raises(BadConfig, match="not one of this machine"):
-            start(backend, host=host, port=0, access=ANYBODY, product=PRODUCT)
+            _start(backend, host)
 
     def test_a_port_is_used_again_at_once_after_stopping(self, backend: CannedBackend) -> None:
         port = 0
         for _ in range(2):
-            server = start(
-                backend, host="127.0.0.1", port=port, access=ANYBODY, product=PRODUCT
-            )
+            server = _start(backend, port=port)
             port = server.port
             with closing(flight.connect(f"grpc://127.0.0.1:{port}")) as client:
                 assert fetched(client, "SELECT 1 AS a") == [{"a": 1}]

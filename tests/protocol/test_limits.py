@@ -15,12 +15,11 @@ from pyarrow import flight
 
 from planner.errors import Cancelled, Overloaded
 from proxy.access.authentication.callers import Access, FixedUsers
-from proxy.flightsql.state import quotas as quotas_module
+from proxy.access.blame import Blame
+from proxy.access.limits import MAX_PAUSE_S, Failures, Rate, UserLimits
 from proxy.flightsql.state.calls import Call, Calls
-from proxy.flightsql.state.failures import MAX_PAUSE_S, Failures
-from proxy.flightsql.state.quotas import Rate, Slots, UserLimits
+from proxy.flightsql.state.streams import StreamQueue
 from proxy.ops.call_record import CallRecord
-from proxy.process.suspects import Suspects
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import fetched, get_options, login, select
 
@@ -176,7 +175,7 @@ def test_users_seen_once_are_forgotten() -> None:
     for number in range(12_000):
         rate.spend(f"user {number}", 1)
         clock.now_s += 0.01
-    assert len(rate._buckets) < 10_001
+    assert len(rate._due_s) < 10_001
 
 
 def test_calls_in_all_are_bounded() -> None:
@@ -219,11 +218,11 @@ def test_an_answer_nobody_reads_is_given_up_and_its_place_is_free(
     assert canned_server.server.stop(10)
 
 
-class Queue:
+class Streams:
     """Statements that take places and hold them until they are told to leave."""
 
-    def __init__(self, slots: Slots) -> None:
-        self.slots = slots
+    def __init__(self, streams: StreamQueue) -> None:
+        self.queue = streams
         self.began: queue.Queue[str] = queue.Queue()
         self.refused: queue.Queue[Exception] = queue.Queue()
         self.calls: dict[str, Call] = {}
@@ -232,11 +231,11 @@ class Queue:
     def ask(self, name: str, user: str, most: int | None = None) -> None:
         """Start a statement, and wait until it has its place, waits for one, or is refused."""
         call = self.calls[name] = Call(CallRecord("DO_GET"))
-        before = self.slots.waiting, self.began.qsize(), self.refused.qsize()
+        before = self.queue.waiting, self.began.qsize(), self.refused.qsize()
 
         def run() -> None:
             try:
-                self.slots.take(call, user, most)
+                self.queue.take(call, user, most)
             except Exception as error:
                 self.refused.put(error)
             else:
@@ -245,7 +244,7 @@ class Queue:
         self.threads.append(threading.Thread(target=run, daemon=True))
         self.threads[-1].start()
         until = time.monotonic() + SOON_S
-        while (self.slots.waiting, self.began.qsize(), self.refused.qsize()) == before:
+        while (self.queue.waiting, self.began.qsize(), self.refused.qsize()) == before:
             assert time.monotonic() < until
             time.sleep(0.001)
 
@@ -257,7 +256,7 @@ class Queue:
 
 
 def test_places_go_to_who_has_fewest_and_then_to_who_waits_longest() -> None:
-    request = Queue(Slots(2, wait_s=SOON_S))
+    request = Streams(StreamQueue(2, wait_s=SOON_S))
     for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2"):
         request.ask(name, name[0])
     assert {request.next(), request.next()} == {"a1", "a2"}
@@ -269,29 +268,29 @@ def test_places_go_to_who_has_fewest_and_then_to_who_waits_longest() -> None:
 
 
 def test_a_user_at_his_limit_lets_others_pass() -> None:
-    request = Queue(Slots(2, wait_s=SOON_S))
+    request = Streams(StreamQueue(2, wait_s=SOON_S))
     for name in ("a1", "a2", "b1"):
         request.ask(name, name[0], most=1)
     assert [request.next(), request.next()] == ["a1", "b1"]
     request.leave("b1")
-    assert request.slots.waiting == 1
+    assert request.queue.waiting == 1
     request.leave("a1")
     assert request.next() == "a2"
 
 
 def test_the_queue_is_bounded_and_who_finds_it_full_is_told_when_to_retry() -> None:
-    request = Queue(Slots(1, wait_s=SOON_S, max_waiting=2))
+    request = Streams(StreamQueue(1, wait_s=SOON_S, max_waiting=2))
     for name in ("a1", "a2", "b1", "c1"):
         request.ask(name, name[0])
     refused = request.refused.get(timeout=SOON_S)
     assert isinstance(refused, Overloaded)
     assert re.search(r"2 statements wait .*max_queued.* Retry in about \d+ s\.", str(refused))
     assert refused.facts["retry_after_s"] == 1
-    assert request.slots.waiting == 2
+    assert request.queue.waiting == 2
 
 
 def test_who_leaves_the_queue_takes_no_place() -> None:
-    request = Queue(Slots(1, wait_s=SOON_S))
+    request = Streams(StreamQueue(1, wait_s=SOON_S))
     for name in ("a1", "b1", "c1"):
         request.ask(name, name[0])
     request.calls["b1"].cancellation.request()
@@ -304,20 +303,20 @@ def test_who_leaves_the_queue_takes_no_place() -> None:
     request.leave("c1")
     assert request.next() == "d1"
     request.ask("e1", "e")
-    assert request.slots.waiting == 1
+    assert request.queue.waiting == 1
 
 
 def test_a_wait_ends_with_an_error_that_names_the_limit() -> None:
-    slots = Slots(1, wait_s=0.05)
-    slots.take(Call(CallRecord("DO_GET")), "ada", 1)
+    streams = StreamQueue(1, wait_s=0.05)
+    streams.take(Call(CallRecord("DO_GET")), "ada", 1)
     for user, reply in (("ada", "max_streams_per_user"), ("bob", r"max_streams\)")):
         with pytest.raises(Overloaded, match=reply):
-            slots.take(Call(CallRecord("DO_GET")), user, 1)
-    assert slots.waiting == 0
+            streams.take(Call(CallRecord("DO_GET")), user, 1)
+    assert streams.waiting == 0
 
 
 def test_a_user_alone_leaves_a_place_for_who_comes_next() -> None:
-    request = Queue(Slots(8, wait_s=SOON_S))
+    request = Streams(StreamQueue(8, wait_s=SOON_S))
     for number in range(10):
         request.ask(f"a{number}", "a")
     request.ask("b", "b")
@@ -325,18 +324,18 @@ def test_a_user_alone_leaves_a_place_for_who_comes_next() -> None:
         *(f"a{number}" for number in range(7)),
         "b",
     ]
-    assert request.slots.waiting == 3
+    assert request.queue.waiting == 3
 
 
 def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
-    slots = Slots(1, wait_s=SOON_S, max_waiting=2)
+    streams = StreamQueue(1, wait_s=SOON_S, max_waiting=2)
     value = Call(CallRecord("DO_GET"))
-    slots.take(value, "ada", None)
+    streams.take(value, "ada", None)
     refused: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def wait(user: str, waiting: Call) -> None:
         try:
-            slots.take(waiting, user, None)
+            streams.take(waiting, user, None)
         except Overloaded as error:
             refused.put(f"{user}: {error}")
         except Cancelled:
@@ -348,12 +347,12 @@ def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
         threads.append(threading.Thread(target=wait, args=(user, calls[-1])))
         threads[-1].start()
         until = time.monotonic() + SOON_S
-        while slots.waiting < min(len(calls), 2):
+        while streams.waiting < min(len(calls), 2):
             assert time.monotonic() < until
             time.sleep(0.005)
     said = refused.get(timeout=SOON_S)
     assert said.startswith("ada: The queue for a place (max_queued) is full, and most of what")
-    assert slots.waiting == 2
+    assert streams.waiting == 2
     for call in calls:
         call.cancellation.request()
     for thread in threads:
@@ -364,16 +363,16 @@ def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
 def test_whose_statements_ended_the_process_is_refused_by_name_and_others_are_not(
     backend: CannedBackend,
 ) -> None:
-    suspects = Suspects()
+    blame = Blame()
     canned_server = CannedServer(
-        serve(backend, Access(FixedUsers(USERS).verify), suspects=suspects), backend
+        serve(backend, Access(FixedUsers(USERS).verify), blame=blame), backend
     )
     with closing(flight.connect(canned_server.uri)) as client:
         ada, bob = login(client, "ada"), login(client, "bob")
         info = client.get_flight_info(select("SELECT 1 AS a"), ada)
-        suspects.blame("ada")
+        blame.assign("ada")
         assert fetched(client, "SELECT 1 AS a", ada) == [{"a": 1}]
-        suspects.blame("ada")
+        blame.assign("ada")
         with pytest.raises(
             flight.FlightUnavailableError, match=r"user 'ada' ended .* 2 times.*UTC"
         ):
@@ -402,11 +401,11 @@ def test_who_waits_when_the_process_ends_reads_that_it_may_be_tried_again(
 
 
 def test_beside_others_a_user_s_costly_statements_are_at_work_a_few_at_a_time() -> None:
-    request = Queue(Slots(32, wait_s=SOON_S, first=4))
+    request = Streams(StreamQueue(32, wait_s=SOON_S, first=4))
     request.ask("b", "bob")
     for number in range(8):
         request.ask(f"a{number}", "ada")
-    assert request.slots.waiting == 4
+    assert request.queue.waiting == 4
     running = {request.next() for _ in range(5)}
     assert running == {"b", "a0", "a1", "a2", "a3"}
     request.calls["a0"].await_reader(SOON_S)  # it does not work, its client reads
@@ -417,7 +416,7 @@ def test_beside_others_a_user_s_costly_statements_are_at_work_a_few_at_a_time() 
 
 
 def test_when_the_first_who_waits_leaves_the_next_looks_for_room() -> None:
-    request = Queue(Slots(32, wait_s=SOON_S, first=4))
+    request = Streams(StreamQueue(32, wait_s=SOON_S, first=4))
     request.ask("b", "bob")
     for number in range(7):
         request.ask(f"a{number}", "ada")
@@ -433,17 +432,17 @@ def test_those_who_wait_behind_the_first_do_not_wake_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches: Counter[str] = Counter()
-    admit = Slots._admit
+    admit = StreamQueue._admit
 
-    def counting(slots: Slots) -> None:
+    def counting(queue: StreamQueue) -> None:
         searches[threading.current_thread().name] += 1
-        admit(slots)
+        admit(queue)
 
-    request = Queue(Slots(1, wait_s=SOON_S))
+    request = Streams(StreamQueue(1, wait_s=SOON_S))
     for number in range(5):
         request.ask(f"a{number}", "ada")
-    monkeypatch.setattr(Slots, "_admit", counting)
-    monkeypatch.setattr(quotas_module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(StreamQueue, "_admit", counting)
+    monkeypatch.setattr(request.queue, "_look_s", 0.01)
     request.calls["a1"].cancellation.request()
     until = time.monotonic() + SOON_S
     while max(searches.values(), default=0) < 5:
@@ -453,7 +452,7 @@ def test_those_who_wait_behind_the_first_do_not_wake_up(
 
 
 def test_a_user_alone_has_all_but_what_is_left_for_others_at_work() -> None:
-    request = Queue(Slots(32, wait_s=SOON_S, first=4))
+    request = Streams(StreamQueue(32, wait_s=SOON_S, first=4))
     for number in range(25):
         request.ask(str(number), "ada")
-    assert request.slots.waiting == 0
+    assert request.queue.waiting == 0

@@ -439,9 +439,9 @@ SWITCHES = (
     Switch(
         "T14",
         "fetch the tail otherwise than the tierer does",
-        "proxy/tail/tails.py",
-        "TopicSource.of_table(schema, hot.topic, hot.topic_id)",
-        "TopicSource(hot.topic, hot.topic_id)",
+        "proxy/tail/reader/local.py",
+        "TopicSource.of(self.decoder, self.source.topic, self.source.topic_id)",
+        "TopicSource(self.source.topic, self.source.topic_id)",
         (f"{STATEMENTS}::test_every_value_is_the_same_before_and_after_it_is_tiered[hosts]",),
     ),
     Switch(
@@ -456,8 +456,8 @@ SWITCHES = (
         "T14",
         "take skipped records of before for the rows they would be today",
         "planner/seam/binding.py",
-        "shape == _shape(self, 1) and not any(",
-        "shape == _shape(self, 1) or not any(",
+        "shape == shape_under(self, 1) and self.format",
+        "shape == shape_under(self, 1) or self.format",
         ("tests/unit/test_binding.py::test_a_number_that_is_a_time_is_no_written_time",),
     ),
     Switch(
@@ -659,8 +659,8 @@ SWITCHES = (
         "T22",
         "take one action's filters for all of a load",
         "connectors/spark/lake/source.py",
-        "self._tasks = _tasks(columns, settings, condition)",
-        "self._tasks = _tasks(columns, settings, condition)\n"
+        "self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)",
+        "self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)\n"
         "        type(self).pushFilters = lambda self, filters: []",
         ("tests/unit/test_spark_source.py::test_filters_are_not_pushed",),
     ),

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.cuts import BoundsCache, current_cuts
+from connectors.cuts import BoundsCache, WaitFor, current_cuts
 from planner.errors import (
     BadParameter,
     CutExpired,
@@ -199,8 +199,7 @@ def test_a_cut_outside_a_server_waits_no_longer_than_it_is_told(lake_in_memory: 
             lake_in_memory.board,
             BoundsCache(lake_in_memory.log),
             [FLOWS],
-            wait_for=ends,
-            limit_s=0.05,
+            wait=WaitFor(ends, 0.05),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import BadConfig
-from proxy.flightsql.state.quotas import UserLimits
+from proxy.access.limits import UserLimits
 from thermocline.config.settings import AccessSettings, Limits, Server, Settings
 from thermocline.serve.access import access, limits_of, tls
 

@@ -6,6 +6,7 @@ import pytest
 from planner.errors import BadBinding
 from planner.schema import TIMESTAMPTZ, Column
 from planner.seam.binding import MAX_TAIL_ROWS, MIRROR, Binding, parse_binding
+from planner.seam.formats import JsonFormat
 from tests.harness.builders import FLOWS, schema
 
 
@@ -16,9 +17,7 @@ from tests.harness.builders import FLOWS, schema
         Binding(
             topic="flows",
             on_error="skip",
-            json_mode="lenient",
-            epoch_units=((4, "ms"), (17, "ns")),
-            floors=(4, 18),
+            format=JsonFormat("lenient", ((4, "ms"), (17, "ns")), floors=(4, 18)),
             max_tail_rows=5,
             max_tail_bytes=6,
         ),
@@ -68,9 +67,9 @@ def test_the_shape_follows_what_decides_values_and_nothing_else() -> None:
     assert shape == Binding(topic="other", max_tail_rows=5).shape
     others = {
         Binding(topic="flows", on_error="skip").shape,
-        Binding(topic="flows", json_mode="lenient").shape,
-        Binding(topic="flows", epoch_units=((4, "ms"),)).shape,
-        Binding(topic="flows", epoch_units=((4, "s"),)).shape,
+        Binding("flows", JsonFormat("lenient")).shape,
+        Binding("flows", JsonFormat(epoch_units=((4, "ms"),))).shape,
+        Binding("flows", JsonFormat(epoch_units=((4, "s"),))).shape,
         shape,
     }
     assert len(others) == 5
@@ -94,19 +93,22 @@ TIMES = [schema(Column(4, "a", TIMESTAMPTZ)), schema(Column(4, "a", NESTED))]
 def test_more_forms_move_the_shape_only_where_a_bad_record_became_something(
     policy: Any, mode: Any
 ) -> None:
-    binding, earlier = Binding("flows", on_error=policy, json_mode=mode), EARLIER[policy, mode]
+    binding, earlier = (
+        Binding("flows", JsonFormat(mode), on_error=policy),
+        EARLIER[policy, mode],
+    )
     moves = policy != "fail" and mode == "strict"
     assert (binding.shape != earlier) == moves
     assert binding.gives_rows_of(earlier, LONG)
     for times in TIMES:
         assert binding.gives_rows_of(earlier, times) != moves
         assert binding.gives_rows_of(binding.shape, times)
-    other = Binding("flows", on_error=policy, json_mode=mode, epoch_units=((9, "s"),))
+    other = Binding("flows", JsonFormat(mode, ((9, "s"),)), on_error=policy)
     assert not binding.gives_rows_of(other.shape, LONG)
 
 
 def test_a_number_that_is_a_time_is_no_written_time() -> None:
-    epochs = Binding("flows", on_error="skip", epoch_units=((4, "ms"),))
+    epochs = Binding("flows", JsonFormat(epoch_units=((4, "ms"),)), on_error="skip")
     assert epochs.gives_rows_of("91bd72651d5e5e1c", schema(Column(4, "a", TIMESTAMPTZ)))
     assert not epochs.gives_rows_of("91bd72651d5e5e1c", schema(Column(5, "a", TIMESTAMPTZ)))
 
@@ -114,5 +116,5 @@ def test_a_number_that_is_a_time_is_no_written_time() -> None:
 def test_a_floor_moves_the_shape_only_where_a_bad_record_became_something() -> None:
     for policy in ("fail", "null", "skip"):
         one = Binding("flows", on_error=policy)
-        other = Binding("flows", on_error=policy, floors=(4,))
+        other = Binding("flows", JsonFormat(floors=(4,)), on_error=policy)
         assert (one.shape == other.shape) == (policy == "fail")

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from planner.errors import Cancelled, Overloaded
+from proxy.access.limits import FAILURES_PER_S, MAX_PAUSE_S, Failures
 from proxy.flightsql.state import calls as calls_module
 from proxy.flightsql.state.calls import Calls
-from proxy.flightsql.state.failures import MAX_PAUSE_S, PER_S, Failures
 from proxy.ops.call_record import CallRecord
 
 
@@ -107,4 +107,4 @@ def test_who_fails_before_his_limits_are_known_is_paced_as_by_default(
     call.record.failed(Cancelled("no"))
     calls.end(call)
     assert calls.close(10) == 0
-    assert rates == [PER_S]
+    assert rates == [FAILURES_PER_S]

@@ -91,6 +91,16 @@ def test_examples_are_command_lines_their_command_takes(
         LEAVES[path].make_context("thermocline", arguments[len(path) :])
 
 
+@pytest.mark.parametrize("name", sorted({path[0] for path in LEAVES if len(path) > 1}))
+def test_the_list_of_a_group_has_whole_sentences(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, listed = help_of((name,), capsys).partition("Commands:\n")
+    lines = [line for line in listed.split("\n\n")[0].splitlines() if line]
+    assert lines
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines), lines
+
+
 def test_all_commands_are_listed_by_help_and_by_the_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from planner.statement.conditions import MAX_VALUES, conjuncts
+from planner.statement.conditions import (
+    MAX_ALTERNATIVES,
+    MAX_VALUES,
+    alternatives,
+    both,
+    conjuncts,
+)
 from tests.harness.sql import parse, unparse
 
 
@@ -185,3 +191,32 @@ def test_what_needs_neither_parameters_nor_the_time_is_fixed(
 ) -> None:
     (((conjunct,),),) = conjuncts(parse(f"SELECT * FROM t WHERE {where}")).values()
     assert conjunct.is_fixed == is_fixed
+
+
+@pytest.mark.parametrize(
+    ("condition", "names"),
+    [
+        ("a = 1 AND (b > 2 OR c < 3)", [["a = 1", "b > 2"], ["a = 1", "c < 3"]]),
+        ("a = 1 OR a = 2", [["a in 1 2"]]),
+        ("a = 1 OR (b = 2 AND length(c) = 1)", [["a = 1"], ["b = 2"]]),
+        ("NOT (a = 1 AND b = 2)", [[]]),
+    ],
+)
+def test_a_condition_has_alternatives(condition: str, names: list[list[str]]) -> None:
+    (expression,) = parse(f"SELECT {condition}")["statements"][0]["node"]["select_list"]
+    assert [
+        [
+            " ".join((each.column, each.operator, *map(text, each.operands)))
+            for each in alternative
+        ]
+        for alternative in alternatives(expression)
+    ] == names
+
+
+def test_more_alternatives_than_are_worth_it_are_none() -> None:
+    arms = [f"(a = {n} AND b = {n})" for n in range(MAX_ALTERNATIVES + 1)]
+    (expression,) = parse(f"SELECT {' OR '.join(arms)}")["statements"][0]["node"]["select_list"]
+    assert alternatives(expression) == ((),)
+    many = (("x",),) * 11
+    assert both(many, many) == many
+    assert both((("x",), ()), (("y", "z"),)) == (("x", "y", "z"), ("y", "z"))

@@ -10,18 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.json.decoder import JsonDecoder
 from connectors.decoding.json.infer import Inferred, infer_columns
 from connectors.decoding.json.renames import read_renames
 from connectors.decoding.json.samples import read_samples
-from connectors.decoding.json.wishes import Refusal, Wishes
+from connectors.decoding.json.wishes import Refusal, Wishes, declared_columns
 from planner.epoch_units import ids_at, numbered, units_by_id
 from planner.errors import BadConfig
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes
 from planner.spelling import FieldPath, read_path, spell, split_name
 from planner.type_text import parse_type
+from tests.harness.json_decoder import json_decoder
 
 
 def records(*values: Any) -> list[dict[str, Any]]:
@@ -58,13 +59,9 @@ def decodes(
         for at, value in enumerate(values)
     ]
     schema = numbered(columns)
-    binding = Binding(
-        "t",
-        json_mode=mode,  # type: ignore[arg-type]
-        epoch_units=units_by_id(columns, schema),
-        floors=ids_at(floors, schema),
-    )
-    decoded = JsonDecoder("t", schema, binding).decode(
+    units = units_by_id(columns, schema)
+    binding = Binding("t", JsonFormat(mode, units, ids_at(floors, schema)))  # type: ignore[arg-type]
+    decoded = json_decoder("t", schema, binding).decode(
         pa.RecordBatch.from_pylist(entries, RAW_SCHEMA)
     )
     return decoded.outcomes == Outcomes(rows=len(entries))
@@ -253,6 +250,8 @@ def wish(way: str) -> dict[str, Any]:
                 wishes["lenient"] = text == "lenient"
             case "--rename":
                 wishes["renames"] = {**wishes.get("renames", {}), **read_renames([text])}
+            case "--floor":
+                wishes["floors"] = (*wishes.get("floors", ()), read_path(text))
             case "--leave-out":
                 wishes["leave_out"] = (read_path(text),)
             case "--column":
@@ -435,21 +434,140 @@ def test_a_renamed_column_reads_its_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("renames", "reason"),
+    ("renames", "reason", "ways"),
     [
-        ({"Id": "x"}, "--rename Id=x: records have a field x, too; choose another name"),
+        (
+            {"Id": "x"},
+            "--rename Id=x: records have a field x, too; in place of the option",
+            ("--rename Id=Id_2",),
+        ),
         (
             {"ID": "y"},
-            "--rename ID=y: there is no column y, for want of an outermost field ID with a type",
+            "--rename ID=y: there is no column y, for want of an outermost field ID",
+            (),
         ),
         (
             {"s.Id": "y"},
-            """--rename '"s.Id"=y': there is no column y, for want of an outermost field "s.Id" with a type""",
+            """--rename '"s.Id"=y': a field inside another keeps its name; in place of the option""",
+            ("--leave-out s.Id", "--json-mode lenient --column s:string"),
         ),
     ],
 )
-def test_a_rename_that_cannot_be_is_refused(renames: dict[str, str], reason: str) -> None:
-    assert refusals({"Id": 1, "x": 2, "s": {"Id": 3}}, renames=renames) == {reason: ()}
+def test_a_rename_that_cannot_be_is_refused(
+    renames: dict[str, str], reason: str, ways: tuple[str, ...]
+) -> None:
+    values = {"Id": 1, "x": 2, "s": {"Id": 3}}
+    assert refusals(values, renames=renames) == {reason: ways}
+    for way in ways:
+        assert refusals(values, **wish(way)) == {}
+
+
+def test_a_field_in_the_way_of_a_renamed_one_gets_lines_that_work() -> None:
+    values = {"ID_2": 1, "Id": "a", "id": True}
+    wishes = wish("--rename Id=id_2")
+    assert refusals(values, **wishes) == {
+        "fields ID_2 and Id (column id_2) differ in case only, which SQL does not tell apart": (
+            "--leave-out ID_2",
+            "--leave-out id_2",
+            "--rename Id=Id_3",
+        )
+    }
+    assert [*columns(values, **wishes, **wish("--leave-out id_2"))] == ["ID_2", "id"]
+    assert [*columns(values, **wish("--rename Id=Id_3"))] == ["ID_2", "Id_3", "id"]
+
+
+def test_a_name_is_offered_that_no_field_has_and_no_option_gives() -> None:
+    values = {"id": 1, "Id": 2, "Id_2": 3}
+    wishes = wish("--rename Id_2=x --column Id_3:string --column y:string --rename z=Id_4")
+    [refusal] = [
+        each for each in inferred(values, **wishes).refusals if "fields" in each.reason
+    ]
+    assert refusal.ways[-1] == "--rename Id=Id_5"
+
+
+def test_a_field_without_a_type_may_be_renamed_in_vain() -> None:
+    assert [*columns({"id": 1, "Id": None}, renames={"Id": "id_2"})] == ["id"]
+
+
+def test_what_lies_in_a_left_out_field_may_be_left_out_too() -> None:
+    assert [*columns({"a": {"b": 1}, "c": 1}, leave_out=(("a", "b"), ("a",)))] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "ways"),
+    [
+        (
+            "--column id:long --column Id:string",
+            "columns id and Id differ in case only, which SQL does not tell apart; in place of the second",
+            ("--column Id_2:string --rename Id=Id_2",),
+        ),
+        (
+            "--column a:long --column x:long --column X:date --rename f=X",
+            "columns x and X differ in case only, which SQL does not tell apart; in place of the second",
+            ("--column f_2:date --rename f=f_2",),
+        ),
+        (
+            "--column s:struct<Id:long> --rename s.Id=x",
+            """--rename '"s.Id"=x': a field inside another keeps its name; in place of the option""",
+            ("--json-mode lenient --column s:string",),
+        ),
+        (
+            "--column p:struct<at:long,b:string> --epoch p.at=ms",
+            "--epoch p.at=ms: column p.at is long, and only date, timestamp and timestamptz can have a unit",
+            ("--column 'p:struct<at: timestamptz, b: string>'",),
+        ),
+        (
+            "--column l:list<string> --floor l.element",
+            "--floor l.element: column l.element is string, and only timestamp and timestamptz have fractions of seconds",
+            ("--column 'l:list<timestamptz>'",),
+        ),
+    ],
+)
+def test_declared_columns_that_cannot_be_are_refused_with_what_to_type(
+    options: str, reason: str, ways: tuple[str, ...]
+) -> None:
+    _, refusals = declared_columns(Wishes(**wish(options)))
+    assert refusals == (Refusal(reason, ways),)
+
+
+def test_the_line_in_place_of_a_declared_column_works() -> None:
+    options = "--column id:long --column Id_2:string --rename Id=Id_2"
+    declared, refusals = declared_columns(Wishes(**wish(options)))
+    assert refusals == ()
+    assert [(column.name, column.keys) for column in declared] == [
+        ("id", ()),
+        ("Id_2", ("Id_2", "Id")),
+    ]
+
+
+def test_declared_columns_that_no_sample_has_differ_in_more_than_case() -> None:
+    wishes = wish("--column id:long --column Id:string")
+    assert [*refusals({"a": 1}, **wishes).values()] == [
+        ("--column Id_2:string --rename Id=Id_2",)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "ways"),
+    [
+        ([{"s": "x"}], "--epoch s=ms", ()),
+        ([{"s": True}], "--epoch s=ms", ()),
+        ([{"p": {"at": 5}}], "--column p:struct<at:long> --epoch p.at=ms",
+         ("--column 'p:struct<at: timestamptz>'",)),
+        ([{"p": {"at": "x"}}], "--column p:struct<at:string> --epoch p.at=ms", ()),
+        ([{"n": 1}], "--column x:long --epoch x=ms", ("--column x:timestamptz",)),
+        ([{"s": "x"}], "--floor s", ()),
+        ([{"n": 1}], "--floor n", ()),
+        ([{"s": "2024-01-05T10:00:00.5Z"}], "--column s:string --floor s",
+         ("--column s:timestamptz",)),
+        ([{"s": "2024-01-05"}], "--floor s", ()),
+        ([{"s": "2024-01-05"}], "--json-mode lenient --floor s", ("--column s:timestamptz",)),
+    ],
+)  # fmt: skip
+def test_a_time_is_offered_only_where_the_values_are_times(
+    values: list[Any], options: str, ways: tuple[str, ...]
+) -> None:
+    assert [*refusals(*values, **wish(options)).values()] == [ways]
 
 
 def test_a_rename_names_a_field_and_a_column_once() -> None:

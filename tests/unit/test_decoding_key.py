@@ -13,6 +13,7 @@ from connectors.decoding.fields import payload_fields
 from planner.schema import Column, EpochUnit, TableSchema
 from planner.seam import binding as binding_module
 from planner.seam.binding import Binding, decoding_key
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes, era_after
 from planner.tiering.plan import TieringBudget, plan_tiering
 from planner.tiering.publish import advance
@@ -65,7 +66,7 @@ BINDINGS = st.builds(
     replace,
     st.just(BINDING),
     on_error=st.sampled_from(["fail", "skip"]),
-    json_mode=st.sampled_from(["strict", "lenient"]),
+    format=st.builds(JsonFormat, st.sampled_from(["strict", "lenient"])),
     skips=st.sampled_from([(), ((0, 1),)]),
 )
 
@@ -73,7 +74,7 @@ BINDINGS = st.builds(
 def facts(schema: TableSchema, binding: Binding) -> tuple[object, ...]:
     """What the decoders walk, and what is left for them: the columns with their ids, the policies."""
     arrow = schema.arrow.serialize().to_pybytes()
-    policies = (binding.on_error, binding.json_mode, binding.skips)
+    policies = (binding.on_error, binding.format.mode, binding.skips)
     return payload_fields("t", schema, binding), arrow, policies
 
 
@@ -157,9 +158,9 @@ def test_the_order_of_names_counts() -> None:
 def test_another_decoder_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = decoding_key(schema(), BINDING)
     monkeypatch.setattr(binding_module, "DECODER_VERSION", 2)
-    binding_module._shape.cache_clear()
+    binding_module.shape_under.cache_clear()
     assert decoding_key(schema(), BINDING) != before
-    binding_module._shape.cache_clear()
+    binding_module.shape_under.cache_clear()
 
 
 def test_an_era_is_known_by_its_decoding_and_where_it_began() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.json.decoder import JsonDecoder
 from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
+from tests.harness.json_decoder import json_decoder
 from tests.harness.oracle import Bad, oracle_decode, same
 
 DOC = Path(__file__).parents[2] / "docs" / "json-types.md"
@@ -91,8 +92,8 @@ def columns(name: str) -> TableSchema:
     return TableSchema(0, (*lead, Column(10, "a", TYPES[kind], epoch_unit=unit or None)))  # type: ignore[arg-type]
 
 
-def bound(name: str, **options: Any) -> Binding:
-    return Binding("t", floors=(10,) if name.endswith(FLOOR) else (), **options)
+def bound(name: str, mode: Any = "strict") -> Binding:
+    return Binding("t", JsonFormat(mode, floors=(10,) if name.endswith(FLOOR) else ()))
 
 
 def raw(text: str) -> pa.RecordBatch:
@@ -117,8 +118,8 @@ def test_the_table_of_the_page_is_read_whole() -> None:
 def test_a_value_becomes_what_the_page_says(
     row: dict[str, str], mode: Any, exact_only: bool
 ) -> None:
-    binding = bound(row["type"], json_mode=mode)
-    decoder = JsonDecoder("t", columns(row["type"]), binding, exact_only)
+    binding = bound(row["type"], mode)
+    decoder = json_decoder("t", columns(row["type"]), binding, exact_only)
     if row[mode] == "refused":
         with pytest.raises(UndecodableRecord):
             decoder.decode(raw(row["json"]))
@@ -138,7 +139,7 @@ def test_the_oracle_agrees_with_the_page(row: dict[str, str]) -> None:
     else:
         assert isinstance(result, dict)
         assert access_filter(result["a"]) == row["strict"]
-        rows = JsonDecoder("t", value, binding).decode(raw(row["json"])).rows.to_pylist()
+        rows = json_decoder("t", value, binding).decode(raw(row["json"])).rows.to_pylist()
         assert same(result, rows[0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.flightsql.state.failures import BURST_S, MAX_PAUSE_S, PER_S, Failures
+from proxy.access.limits import FAILURES_BURST_S, FAILURES_PER_S, MAX_PAUSE_S, Failures
 
 
 class Clock:
@@ -24,15 +24,17 @@ def test_failures_now_and_then_are_told_at_once() -> None:
     failures = Failures(clock)
     for _ in range(1_000):
         assert failures.pause_s("ada") == 0
-        clock.now_s += 1 / PER_S
+        clock.now_s += 1 / FAILURES_PER_S
 
 
 def test_more_of_them_wait_and_no_longer_than_a_second() -> None:
     failures = Failures(Clock())
     pauses = flood(failures, 1_000)
-    at_once = int(PER_S * BURST_S)
+    at_once = int(FAILURES_PER_S * FAILURES_BURST_S)
     assert pauses[: at_once + 1] == [0.0] * (at_once + 1)
-    assert pauses[at_once + 1 : at_once + 3] == pytest.approx([1 / PER_S, 2 / PER_S])
+    assert pauses[at_once + 1 : at_once + 3] == pytest.approx(
+        [1 / FAILURES_PER_S, 2 / FAILURES_PER_S]
+    )
     assert pauses == sorted(pauses)
     assert pauses[-1] == MAX_PAUSE_S
 
@@ -44,14 +46,14 @@ def test_who_waits_for_each_of_them_is_told_so_many_a_second() -> None:
     began_s = clock.now_s
     for _ in range(200):
         clock.now_s += failures.pause_s("ada")
-    assert clock.now_s - began_s == pytest.approx(200 / PER_S, rel=0.15)
+    assert clock.now_s - began_s == pytest.approx(200 / FAILURES_PER_S, rel=0.15)
 
 
 def test_a_flood_leaves_no_debt() -> None:
     clock = Clock()
     failures = Failures(clock)
     flood(failures, 100_000)
-    clock.now_s += BURST_S + MAX_PAUSE_S + 1 / PER_S
+    clock.now_s += FAILURES_BURST_S + MAX_PAUSE_S + 1 / FAILURES_PER_S
     assert failures.pause_s("ada") == 0
 
 

@@ -72,6 +72,8 @@ class Scripted:
 
         return confirm
 
+    reads: frozenset[str] = frozenset()
+
     def decode(self, batch: Decoded) -> Decoded:
         return batch
 

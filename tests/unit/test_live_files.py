@@ -9,7 +9,6 @@ import re
 import shutil
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 
 from connectors.iceberg.live.files import LiveFiles
 from connectors.iceberg.live.folder import LiveFolder, LostFolder
-from connectors.iceberg.live.manifests import EncodedFile, encode_file
+from connectors.iceberg.live.manifests import EncodedFile, NewSnapshot, encode_file
 from connectors.iceberg.live.parquet import write_data_file
 from connectors.iceberg.live.snapshot import (
     WrittenSnapshot,
@@ -134,8 +133,7 @@ def test_a_folder_that_others_may_have_removed_is_left(tmp_path: Path) -> None:
 
 
 def test_what_was_written_before_a_folder_was_lost_is_not_used_again(tmp_path: Path) -> None:
-    io = PyArrowFileIO()
-    store = cast("IcebergStore", SimpleNamespace(io_at=lambda *_: io))
+    store = IcebergStore({"lake": {"type": "in-memory"}})
     files = LiveFiles(store, {"lake": str(tmp_path)}, ttl_s=TTL_S)
     first = files.replica("lake")
     assert files.replica("lake") == first
@@ -179,13 +177,15 @@ def test_a_snapshot_lists_its_files_before_the_pinned_manifests(tmp_path: Path) 
         return write_snapshot(
             io.new_output(f"{tmp_path}/{number}-m.avro"),
             io.new_output(f"{tmp_path}/{number}-list.avro"),
-            version=2 if first_row_id is None else 3,
-            schema=SCHEMA,
-            spec_id=2,
-            snapshot_id=number,
-            parent_id=parent,
-            sequence_number=number,
-            first_row_id=first_row_id,
+            NewSnapshot(
+                version=2 if first_row_id is None else 3,
+                schema=SCHEMA,
+                spec_id=2,
+                snapshot_id=number,
+                parent_id=parent,
+                sequence_number=number,
+                first_row_id=first_row_id,
+            ),
             files=[encode_file(written.data_file)],
             pinned=pinned,  # type: ignore[arg-type]
         )

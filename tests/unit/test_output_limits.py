@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -93,6 +95,35 @@ def test_arrow_and_parquet_keep_the_value(name: str) -> None:
     if not pa.types.is_time(column.type):  # Parquet's own limit is a day
         again = pq.read_table(io.BytesIO(written("parquet", column)))["a"].combine_chunks()
         assert again.cast(column.type) == column
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+_ROW = re.compile(
+    r"^\| ([a-z]+)(?: or ([a-z]+))?, (-?\d+) (?:microseconds|days)[^|]*\| `([^`]+)` \|$", re.M
+)
+#: Type, number and text of each time that the page lists.
+LISTED = [
+    (kind, int(number), text)
+    for one, other, number, text in _ROW.findall(PAGE)
+    for kind in (one, other)
+    if kind
+]
+
+
+def test_the_page_lists_times_of_each_type() -> None:
+    assert len(LISTED) == 9
+    assert {kind for kind, _, _ in LISTED} == {"date", "timestamp", "timestamptz"}
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "jsonl"])
+@pytest.mark.parametrize(("kind", "number", "text"), LISTED)
+def test_a_time_is_written_as_the_page_says(
+    kind: str, number: int, text: str, form: str
+) -> None:
+    zone = UTC if kind == "timestamptz" else None
+    column = days(number) if kind == "date" else micros(number, zone=zone)
+    [line] = [each for each in written(form, column).decode().splitlines() if text in each]
+    assert re.search(rf"(^|[^-\w]){re.escape(text)}($|\W)", line)
 
 
 #: Values of the other types at their limits, and as JSON has them.

@@ -34,7 +34,7 @@ def test_a_metadata_file_of_two_catalogs_brings_no_keys_of_the_other(tmp_path: P
     ours = TableName("other", ("net",), "flows")
     pin = store.pin(ours)
     store.pin(TableName("lake", ("net",), "flows"))
-    assert store.vended(pin) == ({}, ())
+    assert store.files.vended(pin) == ({}, ())
     store.close()
 
 

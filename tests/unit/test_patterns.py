@@ -26,6 +26,7 @@ import connectors.iceberg.errors
 import connectors.iceberg.live.folder
 import connectors.iceberg.store
 import connectors.store.errors
+import connectors.syntax_trees
 import planner.explain
 import planner.names
 import planner.spelling
@@ -37,7 +38,6 @@ import planner.tiering.write_plan
 import proxy.engine.engine
 import proxy.engine.errors
 import proxy.engine.macros
-import proxy.engine.syntax_trees
 import proxy.flightsql.session_sql
 import proxy.flightsql.uploads
 from planner.errors import FederationError
@@ -75,8 +75,8 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/statement/gate.py _QUOTED": over(planner.statement.gate, "_QUOTED", "findall"),
     "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
     "planner/statement/printer_fixes.py _POSITION": over(planner.statement.printer_fixes, "_POSITION", "sub"),
-    "proxy/engine/syntax_trees.py _PLACE": over(proxy.engine.syntax_trees, "_PLACE", "sub"),
-    "proxy/engine/syntax_trees.py _INFINITE": over(proxy.engine.syntax_trees, "_INFINITE", "search"),
+    "connectors/syntax_trees.py _PLACE": over(connectors.syntax_trees, "_PLACE", "sub"),
+    "connectors/syntax_trees.py _INFINITE": over(connectors.syntax_trees, "_INFINITE", "search"),
     "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
     "proxy/engine/errors.py _DAMAGED": over(proxy.engine.errors, "_DAMAGED", "search"),
     "proxy/engine/errors.py _PATH": over(proxy.engine.errors, "_PATH", "sub"),
@@ -132,7 +132,7 @@ OF_OTHERS = {
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
     "connectors/spark/session_check.py _SECRET": "the operator's settings",
     "connectors/spark/lake/stream.py _SPAN": "the user's own process",
-    "planner/spark_condition_text.py _TOKEN": "the user's own process",
+    "connectors/spark/filter_option.py _SPELLINGS": "the user's own process",
     "planner/spark_names.py _TOKEN": "the user's own process",
     "planner/spelling.py _QUOTED": "command lines and settings",
     "planner/type_text.py _TOKEN": "the command line of `create`",

@@ -195,13 +195,24 @@ def test_keys_count_in_places_of_their_catalog_alone() -> None:
     # Not what begins alike, s3://lake/wh/inner say.
     for prefix in ("s3://lake/wh/i", "s3://lake/wh/i/"):
         assert ROOTS.own_below("lake", prefix) == ["s3://lake/wh/i/"]
-    assert ROOTS.own_below("lake", "s3://lake/") == ["s3://lake/wh"]
+    # Nor beside a root: engines go by the text that a secret's scope begins with.
+    assert ROOTS.own_below("lake", "s3://lake/") == ["s3://lake/wh/"]
     for prefix in ("s3", "s3://", "s3a://", "s3://la"):
-        assert ROOTS.own_below("lake", prefix) == ["s3://lake/wh"]
+        assert ROOTS.own_below("lake", prefix) == ["s3://lake/wh/"]
     assert ROOTS.own_below("lake", "s3://vault/wh/t") == []
     assert ROOTS.own_below("named", "s3://vault/") == []
-    for alone, places in (({"warehouse": "s3://lake/wh"}, ["s3://lake/wh"]), (REST, ["s3://"])):
+    for alone, places in (
+        ({"warehouse": "s3://lake/wh"}, ["s3://lake/wh/"]),
+        (REST, ["s3://"]),
+    ):
         assert CatalogRoots.of({"one": alone}).own_below("one", "s3://") == places
+
+
+def test_of_keys_that_count_in_one_place_those_of_the_longest_prefix_do() -> None:
+    for order in (1, -1):
+        by_prefix = [("s3", "all"), ("s3://lake/wh", "warehouse"), ("s3://lake", "bucket")]
+        handed_out = by_prefix[::order]
+        assert ROOTS.by_place("lake", handed_out) == {"s3://lake/wh/": "warehouse"}
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from planner.errors import LogUnavailable, NotAllowed, TailGap, Unavailable, Unk
 from planner.live.client_answers import DUCKDB_SKEW_MS
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
+from proxy.access.limits import UserLimits
 from proxy.deadline import Deadline
 from proxy.flightsql.middleware import CallGate
-from proxy.flightsql.state.quotas import UserLimits
 from proxy.live.tables import LiveTables, LoadedTable
 from proxy.ops.call_record import CallRecord
 from proxy.rest.app import RestApplication

@@ -118,7 +118,7 @@ def test_files_are_read_by_what_came_with_a_table_and_not_by_what_it_says_itself
     pin = store._pin(TableName("lake", ("net",), "flows"), table)
     own = {"s3.endpoint": "http://store", "s3.region": "here"}
     by_prefix = (("s3://lake/", keys | own), ("s3://old/", own | other))
-    assert store.vended(pin) == (keys | own, by_prefix)
+    assert store.files.vended(pin) == (keys | own, by_prefix)
     store.close()
 
 
@@ -129,7 +129,7 @@ def test_each_place_of_a_table_has_its_keys_in_the_engine(
     entries = [{"prefix": f"s3://{name}/", "config": keys} for name in ("lake", "old")]
     store, table = table_of(monkeypatch, {"storage-credentials": entries})
     secrets: list[str] = []
-    store._take_secret = secrets.append
+    store.files._take_secret = secrets.append
     for _ in range(2):
         store._pin(TableName("lake", ("net",), "flows"), table)
     first, second = secrets

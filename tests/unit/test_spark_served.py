@@ -159,7 +159,7 @@ def test_a_load_is_planned_at_one_cut(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SELECT 1", {"freshness": "cold"}),
         ('SELECT * FROM "net"."flows"', {"wait_for": "f/0:1"}),
         (
-            """SELECT "host" FROM "net"."flows" WHERE ("id" = CAST('3' AS BIGINT))""",
+            'SELECT "host" FROM "net"."flows" WHERE (\nid = 3\n)',
             {"cut": "c:1"},
         ),
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from planner.statement.parameters import (
@@ -80,6 +78,5 @@ def test_what_may_have_a_say_in_the_types_of_columns(sql: str, may: bool) -> Non
 )
 def test_a_bare_date_part_is_a_text(sql: str, quoted: str) -> None:
     document = parse(f"SELECT {sql}")
-    before = json.dumps(document)
-    assert unparse(quote_date_parts(document, sql)) == f"SELECT {quoted}"
-    assert json.dumps(document) == before
+    quote_date_parts(document, sql)
+    assert unparse(document) == f"SELECT {quoted}"

@@ -15,7 +15,7 @@ from planner.statement.gate import check
 from planner.statement.parameters import cast, constant, counts, operands, substituted
 from planner.statement.printer_fixes import same
 from planner.statement.references import TableReference, references
-from planner.statement.rewrite import rewrite
+from planner.statement.rewrite import PASSES, apply, rewrite
 from tests.harness.sql import TABLES, VARIED, answer, database, parse, unparse
 
 RENAMED = {(schema, name): f"lake.{schema}.{name}" for schema, name, _ in TABLES}
@@ -247,3 +247,21 @@ def test_parameters_are_replaced_where_asked() -> None:
     new = substituted(document, {"a": cast(constant(None, "NULL"), {"id": "DATE"})})
     assert unparse(new) == "SELECT CAST(NULL AS DATE) AS x, $b, CAST(NULL AS DATE)"
     assert json.dumps(document) == before
+
+
+def test_passes_run_in_their_order_and_where_their_fact_is_given() -> None:
+    assert [(each.name, each.needs) for each in PASSES] == [
+        ("gate", "text"),
+        ("date parts", "text"),
+        ("dotted names", "columns"),
+        ("relations", "relations"),
+    ]
+    sql = "SELECT date_trunc(day, flows.at) FROM flows"
+    document = parse(sql)
+    (reference,) = references(document)
+    apply(document, text=sql)
+    assert unparse(document) == "SELECT date_trunc('day', flows.\"at\") FROM flows"
+    apply(document, relations={reference: "rows"})
+    assert unparse(document) == 'SELECT date_trunc(\'day\', flows."at") FROM "rows" AS flows'
+    with pytest.raises(UnsupportedStatement, match="function getenv is not supported"):
+        apply(parse("SELECT getenv('HOME')"), text="")

@@ -9,10 +9,10 @@ import duckdb
 import msgspec
 import pytest
 
+from connectors import syntax_trees
 from planner.errors import BadStatement, UnsupportedStatement
 from planner.statement.ast import Node
 from planner.statement.gate import MAX_EXPRESSIONS, MAX_LITERALS
-from proxy.engine import syntax_trees
 
 WIDE = f"SELECT {','.join(f'sum(a + {n}) FILTER (b > {n})' for n in range(1_000))} FROM t"
 LISTED = f"SELECT 1 FROM (SELECT 1 WHERE a IN ({','.join(f'{n}.5' for n in range(5_000))}))"

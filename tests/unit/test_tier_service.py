@@ -1,4 +1,4 @@
-"""The tiering service over logs and tables in memory: who is tiered when, and who suffers from what."""
+"""The tiering loop over logs and tables in memory: who is tiered when, and who suffers from what."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from connectors.jobs import events
+from connectors.jobs.loop import LoopLimits, TableLoop
 from connectors.jobs.round import tier_once
-from connectors.jobs.service import ServiceLimits, TieringService
+from connectors.jobs.tier import RoundLimits, TieringJob, TieringTable
 from planner.errors import CatalogUnavailable, FederationError, LogUnavailable, TailGap
 from planner.names import TableName
 from planner.offsets import OffsetVector
@@ -32,11 +33,13 @@ from tests.fixtures.spark import PAYLOAD
 from tests.harness.generated_log import open_decoder
 
 TIMEOUT_S = 10.0
+LIMITS = LoopLimits(poll_s=0.01, refresh_s=0.05, stop_s=2.0)
+ROUNDS = RoundLimits()
 
 
 @dataclass
 class RecordedEvents:
-    """Everything the service told, in order."""
+    """Everything the loop told, in order."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
     lags: dict[str, Lag] = field(default_factory=dict)
@@ -112,26 +115,25 @@ class Lake:
         self.targets[name] = self.make(self.store, name, self.log, open_decoder)
         return self.targets[name]
 
-    def service(self, **changes: object) -> TieringService:
-        limits = {
-            "poll_s": 0.01,
-            "refresh_s": 0.05,
-            "stop_s": 2.0,
-        } | {k: v for k, v in changes.items() if k in ServiceLimits.__slots__}
-        inputs = {k: v for k, v in changes.items() if k not in ServiceLimits.__slots__}
-        return TieringService(
-            **(
-                {
-                    "log": self.log,
-                    "discover": self.store.tables,
-                    "open_target": self.open,
-                    "listeners": [self.heard],
-                    "limits": ServiceLimits(**limits),  # type: ignore[arg-type]
-                    "adjust": hasty,
-                    "random_share": lambda: 0.0,
-                }
-                | inputs
-            )
+    def loop(
+        self,
+        *,
+        limits: LoopLimits = LIMITS,
+        rounds: RoundLimits = ROUNDS,
+        check: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        random_share: Callable[[], float] = lambda: 0.0,
+        **job: object,
+    ) -> TableLoop[TieringTable]:
+        """``job``: what is other than usual of the job."""
+        usual = {"tables": self.store.tables, "open_target": self.open, "adjust": hasty}
+        return TableLoop(
+            TieringJob(self.log, limits=rounds, **(usual | job)),  # type: ignore[arg-type]
+            listeners=[self.heard],
+            limits=limits,
+            check=check,
+            clock=clock,
+            random_share=random_share,
         )
 
 
@@ -141,13 +143,13 @@ def hasty(survey: ColdSurvey) -> ColdSurvey:
 
 
 @contextlib.contextmanager
-def running(service: TieringService) -> Iterator[TieringService]:
-    thread = threading.Thread(target=service.run)
+def running(loop: TableLoop[TieringTable]) -> Iterator[TableLoop[TieringTable]]:
+    thread = threading.Thread(target=loop.run)
     thread.start()
     try:
-        yield service
+        yield loop
     finally:
-        service.stop()
+        loop.stop()
         thread.join(TIMEOUT_S)
         assert not thread.is_alive()
 
@@ -167,7 +169,7 @@ def lake_in_memory() -> Lake:
 def test_tables_are_tiered_as_they_fill_and_new_ones_are_found(lake_in_memory: Lake) -> None:
     first = lake_in_memory.create("t0")
     lake_in_memory.send("t0", 10)
-    with running(lake_in_memory.service()):
+    with running(lake_in_memory.loop()):
         until(lambda: lake_in_memory.rows(first) == 10)
         second = lake_in_memory.create("t1")
         lake_in_memory.send("t1", 6)
@@ -182,7 +184,7 @@ def test_tables_are_tiered_as_they_fill_and_new_ones_are_found(lake_in_memory: L
 def test_rows_wait_until_their_files_would_be_full(lake_in_memory: Lake) -> None:
     name = lake_in_memory.create("t0")
     lake_in_memory.send("t0", 10)
-    with running(lake_in_memory.service(adjust=lambda survey: survey)):
+    with running(lake_in_memory.loop(adjust=lambda survey: survey)):
         until(lambda: lake_in_memory.heard.lags.get("t0", Lag()).rows == 10)
         assert lake_in_memory.heard.lags["t0"].log_bytes > 100
         time.sleep(0.1)
@@ -195,7 +197,7 @@ def test_rows_wait_until_their_files_would_be_full(lake_in_memory: Lake) -> None
 def test_the_tables_tail_budget_presses(lake_in_memory: Lake) -> None:
     name = lake_in_memory.create("t0", max_tail_rows=20)
     lake_in_memory.send("t0", 9)
-    with running(lake_in_memory.service(adjust=lambda survey: survey)):
+    with running(lake_in_memory.loop(adjust=lambda survey: survey)):
         until(lambda: lake_in_memory.heard.lags.get("t0", Lag()).rows == 9)
         lake_in_memory.send("t0", 1)
         until(lambda: lake_in_memory.rows(name) == 10)
@@ -209,7 +211,7 @@ def test_the_brokers_retention_presses(lake_in_memory: Lake) -> None:
     def retentions(topics: Sequence[str]) -> Mapping[str, LogRetention]:
         return {topic: LogRetention(seconds=0.2) for topic in topics}
 
-    with running(lake_in_memory.service(adjust=lambda survey: survey, retentions=retentions)):
+    with running(lake_in_memory.loop(adjust=lambda survey: survey, retentions=retentions)):
         until(lambda: lake_in_memory.rows(name) == 3)
     assert lake_in_memory.heard.triggers == ["pressure"]
 
@@ -223,7 +225,7 @@ def test_one_tables_failure_is_told_once_and_stops_no_other(lake_in_memory: Lake
     lake_in_memory.log.create_topic("t2", 2)
     unbound = TableName("lake", ("net",), "plain")
     lake_in_memory.store.create(unbound, PAYLOAD)
-    with running(lake_in_memory.service(at_once=1)):
+    with running(lake_in_memory.loop(limits=replace(LIMITS, at_once=1))):
         for count in range(5, 31, 5):
             lake_in_memory.send("t3", 5)
             until(lambda count=count: lake_in_memory.rows(well) == count)  # type: ignore[misc]
@@ -234,7 +236,7 @@ def test_one_tables_failure_is_told_once_and_stops_no_other(lake_in_memory: Lake
         == lake_in_memory.rows(recreated)
         == 0
     )
-    # json.loads of the decoder double raises what no decoder may; the service survives that too.
+    # json.loads of the decoder double raises what no decoder may; the loop survives that too.
     assert lake_in_memory.heard.of("t0") == ["InternalError"]
     assert lake_in_memory.heard.of("plain") == ["BadBinding"]
     assert lake_in_memory.heard.of("t1") == ["TailGap"]
@@ -271,14 +273,14 @@ def test_a_log_whose_history_nobody_tells_is_asked_again_soon_and_told_of_each_m
     lake_in_memory = Lake(log=log)
     name = lake_in_memory.create("t0")
     lake_in_memory.send("t0", 4)
-    with running(lake_in_memory.service()):
+    with running(lake_in_memory.loop()):
         until(lambda: lake_in_memory.rows(name) == 4)
     lake_in_memory.heard.lines.clear()
     log.elect("t0", 0)
     log.mute = True
     lake_in_memory.send("t0", 4)
     clock = QuickClock()
-    with running(lake_in_memory.service(clock=clock, refresh_s=1e9)):
+    with running(lake_in_memory.loop(clock=clock, limits=replace(LIMITS, refresh_s=1e9))):
         until(lambda: clock.now_s > 600)
         log.mute = False
         until(lambda: lake_in_memory.rows(name) == 8)
@@ -293,7 +295,7 @@ def test_a_topic_that_is_gone_fails_its_own_table_only(lake_in_memory: Lake) -> 
     well = lake_in_memory.create("t1")
     lake_in_memory.log.delete_topic("t0")
     lake_in_memory.send("t1", 4)
-    with running(lake_in_memory.service()):
+    with running(lake_in_memory.loop()):
         until(lambda: lake_in_memory.rows(well) == 4)
     assert lake_in_memory.heard.of("t0") == ["UnknownTopic"]
 
@@ -306,7 +308,7 @@ def test_a_foreign_append_stops_the_table_until_it_is_gone(lake_in_memory: Lake)
     lake_in_memory.send("t0", 4)
     rows = [{"kafka_partition": 0, "kafka_offset": 99, "host": "x", "bytes": 1}]
     lake_in_memory.store.append(name, pa.Table.from_pylist(rows, schema.arrow))
-    with running(lake_in_memory.service()):
+    with running(lake_in_memory.loop()):
         until(lambda: "ForeignCommit" in lake_in_memory.heard.of("t0"))
         assert lake_in_memory.rows(name) == 1
         lake_in_memory.store.rollback(name, head)
@@ -325,7 +327,7 @@ def test_an_outage_of_the_catalog_is_told_once_and_known_tables_go_on(
             raise CatalogUnavailable("lake: no answer.")
         return lake_in_memory.store.tables()
 
-    with running(lake_in_memory.service(discover=discover)):
+    with running(lake_in_memory.loop(tables=discover)):
         lake_in_memory.send("t0", 2)
         until(lambda: lake_in_memory.rows(name) == 2)
         down.append(True)
@@ -348,7 +350,7 @@ def test_a_silent_catalog_is_asked_for_one_table_a_look(lake_in_memory: Lake) ->
     lake_in_memory.make = Silent
     for number in range(5):
         lake_in_memory.create(f"t{number}")
-    with running(lake_in_memory.service(random_share=lambda: 1.0)):
+    with running(lake_in_memory.loop(random_share=lambda: 1.0)):
         until(lambda: len(items) >= 5)
     # Each waits for itself after it has been asked.
     assert sorted(set(items[:5])) == sorted(lake_in_memory.store.tables())
@@ -371,7 +373,7 @@ def test_a_refused_publish_is_counted_and_planned_again(lake_in_memory: Lake) ->
     lake_in_memory.make = Rivalled
     name = lake_in_memory.create("t0")
     lake_in_memory.send("t0", 8)
-    with running(lake_in_memory.service()):
+    with running(lake_in_memory.loop()):
         until(lambda: "refused" in lake_in_memory.heard.of("t0"))
         lake_in_memory.send("t0", 2)
         until(lambda: lake_in_memory.rows(name) == 10)
@@ -399,9 +401,9 @@ def test_a_stop_waits_for_a_round_and_cancels_it_in_the_end(lake_in_memory: Lake
     Slow.cancelled.clear()
     name = lake_in_memory.create("t0")
     lake_in_memory.send("t0", 8)
-    with running(lake_in_memory.service(stop_s=0.3)) as service:
+    with running(lake_in_memory.loop(limits=replace(LIMITS, stop_s=0.3))) as loop:
         until(Slow.staging.is_set)
-        service.stop()
+        loop.stop()
         time.sleep(0.1)
         assert not Slow.cancelled.is_set()
         until(Slow.cancelled.is_set)
@@ -415,7 +417,7 @@ def test_a_backfill_goes_in_bounded_publishes_and_tells_how_far_it_is(
 ) -> None:
     name = lake_in_memory.create("t0")
     lake_in_memory.send("t0", 100)
-    with running(lake_in_memory.service(max_rows=30)):
+    with running(lake_in_memory.loop(rounds=RoundLimits(max_rows=30))):
         until(lambda: lake_in_memory.rows(name) == 100)
     assert [
         (backfill.done, backfill.left)
@@ -436,10 +438,10 @@ def test_a_backfill_goes_in_bounded_publishes_and_tells_how_far_it_is(
 def test_a_drain_starts_with_little_and_goes_on_as_its_pace_allows(
     lake_in_memory: Lake, monkeypatch: pytest.MonkeyPatch, publish_s: float, done: list[int]
 ) -> None:
-    monkeypatch.setattr("connectors.jobs.service._START_ROWS", 10)
+    monkeypatch.setattr("connectors.jobs.tier._START_ROWS", 10)
     lake_in_memory.create("t0")
     lake_in_memory.send("t0", 25)
-    lake_in_memory.service(publish_s=publish_s).drain()
+    lake_in_memory.loop(rounds=RoundLimits(publish_s=publish_s)).drain()
     assert [backfill.done for backfill in lake_in_memory.heard.backfills if backfill] == done
 
 
@@ -447,7 +449,7 @@ def test_a_table_may_ask_for_smaller_publishes(lake_in_memory: Lake) -> None:
     name = lake_in_memory.create("t0")
     lake_in_memory.store.set_properties(name, {"thermocline.tier.max_rows": "50"})
     lake_in_memory.send("t0", 100)
-    lake_in_memory.service(max_rows=80).drain()
+    lake_in_memory.loop(rounds=RoundLimits(max_rows=80)).drain()
     assert lake_in_memory.heard.of("t0") == ["published", "published"]
     assert lake_in_memory.rows(name) == 100
 
@@ -455,7 +457,7 @@ def test_a_table_may_ask_for_smaller_publishes(lake_in_memory: Lake) -> None:
 def test_a_wrong_option_stops_the_table_by_name(lake_in_memory: Lake) -> None:
     name = lake_in_memory.create("t0")
     lake_in_memory.store.set_properties(name, {"thermocline.tier.max_rowz": "50"})
-    with running(lake_in_memory.service()):
+    with running(lake_in_memory.loop()):
         until(lambda: lake_in_memory.heard.of("t0") == ["BadBinding"])
         lake_in_memory.store.set_properties(name, {"thermocline.tier.max_rowz": None})
         lake_in_memory.send("t0", 1)
@@ -471,9 +473,9 @@ def test_a_drain_ends_at_the_logs_end_and_tells_the_first_failure_last(
     lake_in_memory.send("t1", 9)
     lake_in_memory.log.delete_records("t0", 0, 3)
     with pytest.raises(FederationError, match="cold data ends at offset 0"):
-        lake_in_memory.service(at_once=1).drain()
+        lake_in_memory.loop(limits=replace(LIMITS, at_once=1)).drain()
     assert (lake_in_memory.rows(gap), lake_in_memory.rows(well)) == (0, 9)
-    assert lake_in_memory.service(discover=lambda: [well]).drain() == 1
+    assert lake_in_memory.loop(tables=lambda: [well]).drain() == 1
 
 
 def test_a_drain_tells_each_table_that_was_not_tiered(lake_in_memory: Lake) -> None:
@@ -483,19 +485,19 @@ def test_a_drain_tells_each_table_that_was_not_tiered(lake_in_memory: Lake) -> N
     for topic in ("t0", "t2", "t3"):
         lake_in_memory.log.delete_records(topic, 0, 3)
     with pytest.raises(TailGap, match=r"t0.*cold data ends at offset 0"):
-        lake_in_memory.service().drain()
+        lake_in_memory.loop().drain()
     heard = {f"t{number}": lake_in_memory.heard.of(f"t{number}") for number in range(4)}
     assert heard == {"t0": [], "t1": ["published"], "t2": ["TailGap"], "t3": ["TailGap"]}
 
 
-def test_what_all_tables_need_ends_the_service_when_it_is_gone(lake_in_memory: Lake) -> None:
+def test_what_all_tables_need_ends_the_loop_when_it_is_gone(lake_in_memory: Lake) -> None:
     lake_in_memory.create("t0")
 
     def gone() -> None:
         raise CatalogUnavailable("Spark has ended.")
 
     with pytest.raises(CatalogUnavailable, match="Spark has ended"):
-        lake_in_memory.service(check=gone).run()
+        lake_in_memory.loop(check=gone).run()
 
 
 class Lost(MemoryTieringTarget):
@@ -521,16 +523,16 @@ def test_a_round_that_fails_with_what_all_tables_need_says_nothing_of_its_own(
         if Lost.lost.is_set():
             raise CatalogUnavailable("Spark has ended.")
 
-    service = lake_in_memory.service(check=check)
+    loop = lake_in_memory.loop(check=check)
     with pytest.raises(CatalogUnavailable, match="Spark has ended"):
-        service.drain() if once else service.run()
+        loop.drain() if once else loop.run()
     assert lake_in_memory.heard.lines == []
 
 
 def test_a_binding_to_another_topic_is_told_as_such(lake_in_memory: Lake) -> None:
     name = lake_in_memory.create("t0")
     lake_in_memory.store.set_properties(name, {"thermocline.topic": "elsewhere"})
-    with running(lake_in_memory.service()):
+    with running(lake_in_memory.loop()):
         until(lambda: lake_in_memory.heard.of("t0") == ["BadBinding"])
         lake_in_memory.store.set_properties(name, {"thermocline.topic": "t0"})
         lake_in_memory.send("t0", 1)
@@ -546,15 +548,15 @@ def test_a_drain_can_be_stopped(lake_in_memory: Lake) -> None:
     Slow.cancelled.clear()
     lake_in_memory.create("t0")
     lake_in_memory.send("t0", 8)
-    service = lake_in_memory.service(stop_s=0.1)
-    ended = threading.Thread(target=_until_stopped, args=(service,))
+    loop = lake_in_memory.loop(limits=replace(LIMITS, stop_s=0.1))
+    ended = threading.Thread(target=_until_stopped, args=(loop,))
     ended.start()
     until(Slow.staging.is_set)
-    service.stop()
+    loop.stop()
     ended.join(TIMEOUT_S)
     assert not ended.is_alive()
 
 
-def _until_stopped(service: TieringService) -> None:
+def _until_stopped(loop: TableLoop[TieringTable]) -> None:
     with contextlib.suppress(FederationError):
-        service.drain()
+        loop.drain()

@@ -1,18 +1,27 @@
 import dataclasses
 from fractions import Fraction
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import ShapeMismatch, TailGap
+from connectors.decoding.json.decoder import JsonRecords
+from planner.errors import BadBinding, ShapeMismatch, TailGap
 from planner.offsets import OffsetRange
+from planner.schema import FIELD_ID, Column
 from planner.seam.binding import Binding
 from planner.seam.cut import PartitionBounds
+from planner.seam.formats import JsonFormat
 from planner.tiering.plan import TieringBudget, plan_tiering
-from tests.harness.builders import bounds, pin, vector
+from tests.harness.builders import bounds, pin, schema, vector
 
 lags = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8)
+
+
+def numbered(name: str, number: int, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, metadata={FIELD_ID: str(number)})
 
 
 @given(lags, st.integers(1, 2000), st.integers(1, 300))
@@ -72,6 +81,39 @@ def test_another_shape_is_refused() -> None:
         ShapeMismatch, match=r"lake\.net\.flows: rows below the watermark were decoded"
     ):
         plan_tiering(value, bounds((0, 5)), TieringBudget())
+
+
+@pytest.mark.parametrize(
+    ("declared", "kind", "what"),
+    [
+        (
+            {"epoch_units": ((9, "ms"),)},
+            pa.int64(),
+            "an epoch unit is declared for a, which is long",
+        ),
+        (
+            {"epoch_units": ((12, "s"),)},
+            pa.list_(pa.struct([numbered("b", 12, pa.string())])),
+            "an epoch unit is declared for a[].b, which is string",
+        ),
+        (
+            {"floors": (13,)},
+            pa.map_(pa.string(), numbered("value", 13, pa.date32())),
+            "a floor of times is declared for a.value, which is date",
+        ),
+    ],
+)
+def test_a_unit_or_floor_of_what_is_no_time_is_named_before_a_moved_shape(
+    declared: dict[str, Any], kind: pa.DataType, what: str
+) -> None:
+    binding = Binding("flows", JsonFormat(**declared), on_error="skip")
+    value = dataclasses.replace(pin(0), schema=schema(Column(9, "a", kind)), binding=binding)
+    with pytest.raises(BadBinding) as tiered:
+        plan_tiering(value, bounds((0, 5)), TieringBudget())
+    with pytest.raises(BadBinding) as selected:
+        JsonRecords(str(value.table), value.schema, binding)
+    assert tiered.value.message == selected.value.message
+    assert tiered.value.message.startswith(f"lake.net.flows: {what}; only ")
 
 
 def test_a_gap_is_never_tiered_over() -> None:

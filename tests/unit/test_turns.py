@@ -9,73 +9,73 @@ import time
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded
+from proxy.access.fairness import LONG_CHARS, PlanningQueue
 from proxy.deadline import Deadline
-from proxy.query.turns import LONG_CHARS, Turns
 from proxy.session import Session
 
 LONG = "x" * LONG_CHARS
-ADA, BOB = Session("1", user="ada"), Session("2", user="bob")
+ADA, BOB = "ada", "bob"
 SOON_S = 60.0
 
 
 def test_long_statements_of_one_user_take_turns_and_nothing_else_waits() -> None:
-    turns = Turns()
+    turns = PlanningQueue()
     at_work = threading.Event()
 
     def second() -> None:
-        with turns.one(ADA, LONG, Deadline(SOON_S)):
+        with turns.slot(ADA, LONG, Deadline(SOON_S)):
             at_work.set()
 
-    with turns.one(ADA, LONG, Deadline(SOON_S)):
+    with turns.slot(ADA, LONG, Deadline(SOON_S)):
         waiting = threading.Thread(target=second)
         waiting.start()
         with (
-            turns.one(ADA, "SELECT 1", Deadline(SOON_S)),
-            turns.one(BOB, LONG, Deadline(0)),
+            turns.slot(ADA, "SELECT 1", Deadline(SOON_S)),
+            turns.slot(BOB, LONG, Deadline(0)),
         ):
             assert not at_work.is_set()
     waiting.join(SOON_S)
     assert at_work.is_set()
-    assert not turns._turns
+    assert not turns._in_use
 
 
 def test_a_short_statement_waits_for_no_long_one_and_for_nobody_else() -> None:
-    turns = Turns()
+    turns = PlanningQueue()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(turns.one(ADA, "SELECT 1", Deadline(SOON_S)))
+        stack.enter_context(turns.slot(ADA, "SELECT 1", Deadline(SOON_S)))
         with (
             pytest.raises(DeadlineExceeded, match="few are planned at a time"),
-            turns.one(ADA, "SELECT 1", Deadline(0)),
+            turns.slot(ADA, "SELECT 1", Deadline(0)),
         ):
             raise AssertionError
-        with turns.one(BOB, "SELECT 1", Deadline(0)), turns.one(ADA, LONG, Deadline(0)):
+        with turns.slot(BOB, "SELECT 1", Deadline(0)), turns.slot(ADA, LONG, Deadline(0)):
             pass
-    with turns.one(ADA, "SELECT 1", Deadline(0)):
+    with turns.slot(ADA, "SELECT 1", Deadline(0)):
         pass
-    assert not turns._turns
+    assert not turns._in_use
 
 
 def test_who_waits_is_answered_by_his_deadline_and_may_leave() -> None:
-    turns, left = Turns(), Deadline(SOON_S)
+    turns, left = PlanningQueue(), Deadline(SOON_S)
     left.cancellation.request()
-    with turns.one(ADA, LONG, Deadline(SOON_S)):
+    with turns.slot(ADA, LONG, Deadline(SOON_S)):
         with (
             pytest.raises(DeadlineExceeded, match="send fewer at once"),
-            turns.one(ADA, LONG, Deadline(0)),
+            turns.slot(ADA, LONG, Deadline(0)),
         ):
             raise AssertionError
-        with pytest.raises(Cancelled), turns.one(ADA, LONG, left):
+        with pytest.raises(Cancelled), turns.slot(ADA, LONG, left):
             raise AssertionError
-    assert not turns._turns
+    assert not turns._in_use
 
 
 def test_anonymous_sessions_wait_for_themselves_only() -> None:
-    turns = Turns()
+    turns = PlanningQueue()
     with (
-        turns.one(Session("1"), LONG, Deadline(SOON_S)),
-        turns.one(Session("2"), LONG, Deadline(0)),
+        turns.slot(Session("1").payer, LONG, Deadline(SOON_S)),
+        turns.slot(Session("2").payer, LONG, Deadline(0)),
         pytest.raises(DeadlineExceeded),
-        turns.one(Session("1"), LONG, Deadline(0)),
+        turns.slot(Session("1").payer, LONG, Deadline(0)),
     ):
         raise AssertionError
 
@@ -85,11 +85,11 @@ class Times:
 
     now_s = processor_s = 0.0
 
-    def turns(self) -> Turns:
-        return Turns(lambda: self.now_s, lambda: self.processor_s)
+    def turns(self) -> PlanningQueue:
+        return PlanningQueue(lambda: self.now_s, lambda: self.processor_s)
 
-    def plan(self, turns: Turns, session: Session, sql: str, processor_s: float) -> None:
-        with turns.one(session, sql, Deadline(0)):
+    def plan(self, turns: PlanningQueue, user: str, sql: str, processor_s: float) -> None:
+        with turns.slot(user, sql, Deadline(0)):
             self.processor_s += processor_s
 
 
@@ -108,7 +108,7 @@ def test_a_user_rests_after_a_second_of_long_statements_while_others_ask() -> No
         times.plan(turns, ADA, LONG, 0.0)
     times.now_s = 0.61
     times.plan(turns, ADA, LONG, 0.0)
-    assert not turns._turns
+    assert not turns._in_use
 
 
 def test_a_rest_has_an_end() -> None:
@@ -143,7 +143,7 @@ def test_who_rests_goes_on_as_soon_as_he_may() -> None:
     begun_s: list[float] = []
 
     def plan() -> None:
-        with turns.one(ADA, LONG, Deadline(SOON_S)):
+        with turns.slot(ADA, LONG, Deadline(SOON_S)):
             begun_s.append(times.now_s)
 
     resting = threading.Thread(target=plan)
@@ -152,54 +152,52 @@ def test_who_rests_goes_on_as_soon_as_he_may() -> None:
         resting.join(0.15)  # it looks every tenth of a second
     resting.join(SOON_S)
     assert begun_s == [0.31]
-    assert not turns._turns
+    assert not turns._in_use
 
 
 def test_turns_come_in_the_order_of_the_statements() -> None:
-    turns, order = Turns(), []
+    turns, order = PlanningQueue(), []
 
     def work(number: int) -> None:
-        with turns.one(ADA, LONG, Deadline(SOON_S)):
+        with turns.slot(ADA, LONG, Deadline(SOON_S)):
             order.append(number)
 
-    with turns.one(ADA, LONG, Deadline(SOON_S)):
+    with turns.slot(ADA, LONG, Deadline(SOON_S)):
         threads = []
-        (turn,) = turns._turns.values()
         for number in range(20):
             threads.append(threading.Thread(target=work, args=(number,)))
             threads[-1].start()
-            while len(turn.waiting) <= number:
+            while turns.waiting <= number:
                 time.sleep(0.001)
     for thread in threads:
         thread.join(SOON_S)
     assert order == list(range(20))
-    assert not turns._turns
+    assert not turns._in_use
 
 
 def test_who_leaves_the_queue_holds_nobody_up() -> None:
-    turns, left = Turns(), Deadline(SOON_S)
+    turns, left = PlanningQueue(), Deadline(SOON_S)
     ended = []
 
     def leave() -> None:
-        with pytest.raises(Cancelled), turns.one(ADA, LONG, left):
+        with pytest.raises(Cancelled), turns.slot(ADA, LONG, left):
             raise AssertionError
         ended.append("left")
 
     def wait() -> None:
-        with turns.one(ADA, LONG, Deadline(SOON_S)):
+        with turns.slot(ADA, LONG, Deadline(SOON_S)):
             ended.append("done")
 
-    with turns.one(ADA, LONG, Deadline(SOON_S)):
-        (turn,) = turns._turns.values()
+    with turns.slot(ADA, LONG, Deadline(SOON_S)):
         threads = []
         for number, work in enumerate((leave, wait)):
             threads.append(threading.Thread(target=work))
             threads[-1].start()
-            while len(turn.waiting) <= number:
+            while turns.waiting <= number:
                 time.sleep(0.001)
         left.cancellation.request()
         threads[0].join(SOON_S)
         assert ended == ["left"]
     threads[1].join(SOON_S)
     assert ended == ["left", "done"]
-    assert not turns._turns
+    assert not turns._in_use

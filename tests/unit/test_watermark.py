@@ -1,7 +1,8 @@
 import base64
 import json
 import zlib
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from planner.errors import WatermarkUnreadable
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam import watermark as watermark_module
+from planner.seam.snapshots import WatermarkEntries
 from planner.seam.watermark import (
     COMPRESS_ABOVE_BYTES,
     Outcomes,
@@ -180,3 +183,32 @@ def test_outcomes_add_up() -> None:
     total = Outcomes(1, 2, 3, 4) + Outcomes(10, 20, 30, 40)
     assert total == Outcomes(11, 22, 33, 44)
     assert total.records == 110
+    assert total.bad == 55
+
+
+def test_outcomes_are_said_in_order_and_dead_ones_where_there_are_some() -> None:
+    assert Outcomes(1000, 0, 0, 4).texts == ["1,000 rows", "0 skipped", "4 tombstones"]
+    assert Outcomes(1, 2, 3, 4).texts == ["1 rows", "2 dead", "3 skipped", "4 tombstones"]
+
+
+def test_a_new_outcome_is_one_more_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves the texts of tables without such records as they are, and is counted wherever the others are."""
+    before = format_watermark(watermark(1, outcomes=Outcomes(rows=1)))
+    more: Any = make_dataclass(
+        "More", [("late", int, 0)], bases=(Outcomes,), frozen=True, slots=True
+    )
+    monkeypatch.setattr(watermark_module, "Outcomes", more)
+    assert parse_watermark(before).outcomes == more(rows=1)
+    assert format_watermark(watermark(1, outcomes=more(rows=1))) == before
+    total = more(rows=1, late=2) + more(late=3)
+    value = watermark(1, outcomes=total)
+    assert parse_watermark(format_watermark(value)).outcomes == total == more(rows=1, late=5)
+    assert (total.records, total.bad, total.texts[-1]) == (6, 5, "5 late")
+
+
+def test_a_commit_writes_one_text_into_its_summary_and_the_mirror() -> None:
+    mark = watermark(5)
+    text = format_watermark(mark)
+    assert WatermarkEntries.of(mark) == WatermarkEntries(
+        summary={"thermocline.watermark": text}, properties={"thermocline.watermark": text}
+    )

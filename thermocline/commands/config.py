@@ -27,7 +27,10 @@ def command() -> None:
     """Show or check the settings in force."""
 
 
-@command.command(epilog="Example: thermocline config show --json")
+@command.command(
+    short_help="Show every setting in force, and where it came from.",
+    epilog="Example: thermocline config show --json",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_obj
 def show(config: str | None, as_json: bool) -> None:
@@ -58,7 +61,10 @@ def show(config: str | None, as_json: bool) -> None:
     console.print(table)
 
 
-@command.command(epilog="Example: thermocline config check --json")
+@command.command(
+    short_help="Check the settings without asking any system.",
+    epilog="Example: thermocline config check --json",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_obj
 def check(config: str | None, as_json: bool) -> None:

@@ -8,9 +8,9 @@ from typing import get_args
 import click
 import pyarrow as pa
 
-from connectors.decoding.json.renames import read_renames, unfit_renames, with_fields
-from connectors.decoding.json.wishes import Refusal, Wishes, unfit_floors, with_epochs
-from connectors.iceberg.create import RESERVED_NAMES, create_table
+from connectors.decoding.json.renames import read_renames
+from connectors.decoding.json.wishes import Wishes, declared_columns
+from connectors.iceberg.create import RESERVED_NAMES, NewTable, create_table
 from connectors.kafka.clusters import KafkaClusters
 from planner.errors import BadConfig
 from planner.names import (
@@ -19,12 +19,14 @@ from planner.names import (
     METADATA_COLUMNS,
     TableName,
     cluster_of,
+    first_of,
     topic_name,
 )
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, Column, EpochUnit
 from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds
+from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Watermark
 from planner.spelling import FieldPath, read_path, spell, spelled, split_name
 from planner.type_text import parse_type
@@ -137,7 +139,8 @@ def command(
         raise BadConfig(
             f"--topic {topic!r} is not a name a Kafka topic can have; a cluster is named with --kafka {cluster_of(topic)}."
         )
-    binding = Binding(topic=topic, on_error=on_error, json_mode=json_mode, kafka=kafka)  # type: ignore[arg-type]
+    record_format = JsonFormat(json_mode)  # type: ignore[arg-type]
+    binding = Binding(topic, record_format, on_error=on_error, kafka=kafka)  # type: ignore[arg-type]
     wishes = Wishes(
         columns=tuple(map(_column, columns)),
         leave_out=tuple(map(read_path, leave_out)),
@@ -156,32 +159,28 @@ def command(
             payload = inferred.columns
             lines = report(newest, inferred, settings.clusters, binding.address)
         else:
-            declared = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
-            payload, refusals = with_epochs(declared, wishes.epochs)
-            refusals += tuple(unfit_floors(payload, wishes.floors))
-            payload = with_fields(payload, wishes.renames)
-            unfit = unfit_renames(wishes.renames, payload, ())
-            refusals += tuple(Refusal(reason, ()) for reason in unfit)
+            payload, refusals = declared_columns(wishes)
             if refusals:
                 raise refused(refusals, f"topic {binding.address}")
     extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
     first = create_table(
         settings.catalogs,
-        name,
-        [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *payload],
-        binding,
+        NewTable(
+            name,
+            [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *payload],
+            binding,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            comment=comment,
+            floors=wishes.floors,
+        ),
         first_watermark(bounds, binding),
-        partition_by=partition_by,
-        sort_by=sort_by,
-        comment=comment,
-        floors=wishes.floors,
         replaces=replaces,
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
     click.echo(f"created {name} over topic {binding.address}; it starts at offsets {starts}")
-    for column in payload:
-        source = f"  from field {spelled(column.keys[-1])}" if column.keys else ""
-        click.echo(f"  {column.name}  {column.type}{source}")
+    for line in first_of([_described(column) for column in payload]):
+        click.echo(f"  {line}")
     for line in lines:
         click.echo(line)
 
@@ -197,6 +196,11 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
         shape=binding.shape,
         run=str(uuid.uuid4()),
     )
+
+
+def _described(column: Column) -> str:
+    source = f"  from field {spelled(column.keys[-1])}" if column.keys else ""
+    return f"{column.name}  {column.type}{source}"
 
 
 def _column(text: str) -> tuple[FieldPath, pa.DataType]:

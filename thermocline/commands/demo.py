@@ -33,10 +33,10 @@ from thermocline.demo.snippets import printed
 from thermocline.demo.traffic import Traffic
 from thermocline.demo.world import World, running_world
 
-#: How long events flow where nobody sits at a terminal to end it.
+#: How long events flow where there is no terminal to end it.
 UNATTENDED_S = 60.0
 
-#: Newer agents begin to send a field nobody has a column for; later its owner adds the column.
+#: Newer agents begin to send a field without a column; later its owner adds the column.
 UPGRADE_AFTER_S = 15.0
 
 COLUMN_AFTER_S = 12.0

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.errors import FederationError, RequestError
-from proxy.process.garbage import collecting_rarely
+from proxy.access.blame import Blame, new_file
 from proxy.process.memory import bound_arenas
 from proxy.process.sockets import allow_open_files, await_free
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
-from proxy.process.suspects import Suspects, new_file
 from thermocline.config.settings import Settings, load
 from thermocline.serve.ingestion import ingesting
 from thermocline.serve.logs import log_to_stderr
@@ -40,7 +39,7 @@ _STOP_GRACE_S = 20.0
 _SAME_SIGNAL_S = 1.0
 _LOOK_S = 0.1
 #: How long a thread that computes keeps Python's lock from others, by default 5 ms: a small statement wants it dozens of
-#: times, and waits as long each time while somebody's long one is planned.
+#: times, and waits as long each time while a long one is planned.
 _SWITCH_S = 0.0005
 
 
@@ -54,9 +53,7 @@ _SWITCH_S = 0.0005
 @click.option(
     "--supervised", is_flag=True, hidden=True, help="This process is the supervisor's child."
 )
-@click.option(
-    "--suspects", type=int, hidden=True, help="A descriptor: see proxy.process.suspects."
-)
+@click.option("--suspects", type=int, hidden=True, help="A descriptor: see proxy.access.blame.")
 @click.option("--no-supervisor", is_flag=True, help="Run in this process; nothing restarts it.")
 @click.option(
     "--try-lock",
@@ -147,13 +144,14 @@ def _serve(
         lambda: not signals.empty(),
     )
     try:
-        with (
-            _confined(settings, config) as (lock, ingestion),
-            _loaded(),
-            _started(
-                settings, read, lock, ingestion, supervised=supervised, suspects=suspects
-            ) as running,
-        ):
+        with contextlib.ExitStack() as stack:
+            lock, ingestion = stack.enter_context(_confined(settings, config))
+            _load()
+            running = stack.enter_context(
+                _started(
+                    settings, read, lock, ingestion, supervised=supervised, suspects=suspects
+                )
+            )
             host = settings.server.host
             scheme = "grpc" if settings.access.tls_certificate is None else "grpc+tls"
             click.echo(f"thermocline: {lock}", err=True)
@@ -199,7 +197,7 @@ def _confined(
 ) -> Iterator[tuple[FileSystemLock, Ingestion | None]]:
     """What comes before anything starts a thread, as libraries do that ``running_server`` loads.
 
-    Whatever is loaded to get here must start none: it would end the kernel's lock.
+    What is loaded to get here must start none: it would end the kernel's lock.
     """
     with ingesting(settings) as ingestion, confined(settings, config) as lock:
         yield lock, ingestion
@@ -224,16 +222,15 @@ def _try_lock(settings: Settings, config: str | None) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _loaded() -> Iterator[None]:
-    """Load what a server needs. All of it stays, so it is looked at for cycles once, before anybody waits."""
+def _load() -> None:
+    """Load what a server needs. All of it stays, so the collector looks at it once: each look would take 40 ms."""
     gc.disable()
     try:
         importlib.import_module("thermocline.serve.assembly")
     finally:
         gc.enable()
-    with collecting_rarely():
-        yield
+    gc.collect()
+    gc.freeze()
 
 
 @contextlib.contextmanager
@@ -252,7 +249,7 @@ def _started(
     from thermocline.serve.assembly import running_server
 
     with running_server(
-        settings, read=read, lock=lock, ingestion=ingestion, suspects=Suspects(suspects)
+        settings, read=read, lock=lock, ingestion=ingestion, blame=Blame(suspects)
     ) as running:
         parent.answer()
         yield running
@@ -270,7 +267,7 @@ def _next(signals: queue.SimpleQueue[int]) -> int:
 
 
 def _drain(drain: Callable[[], None], signals: queue.SimpleQueue[int]) -> None:
-    """Let running statements end, unless somebody asks again."""
+    """Let running statements end, unless it is asked again."""
     draining = threading.Thread(target=drain, name="drain", daemon=True)
     draining.start()
     # The first one may come twice at once: from a terminal or a control group, and from the supervisor.

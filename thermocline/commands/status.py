@@ -139,7 +139,7 @@ def _with_tail(status: TableStatus, client: Client) -> TableStatus:
 
 
 def _document(status: TableStatus) -> dict[str, Any]:
-    """The document's names are promised, whatever ours are."""
+    """The document's names are promised; ours may change."""
     promised = {"is_bounded_by_size": "is_kept_by_size"}
     return {promised.get(name, name): value for name, value in asdict(status).items()}
 
@@ -204,14 +204,20 @@ def _in_memory(tail: TailReading) -> str:
     return f"{share}, {span_text(tail.rest_s)} left" if tail.rest_s else share
 
 
+_BAD_RECORDS = {"dead": "dead letters"}
+
+
 def _notes(table: TableStatus) -> str:
     counts = table.last_publish or {}
     notes = (
         (table.gap_offsets, "offsets lost to accepted gaps"),
         (table.skipped_records, "records skipped by hand"),
         (table.accepted_snapshots, "foreign commits accepted"),
-        (counts.get("dead", 0), "dead letters in the last publish"),
-        (counts.get("skipped", 0), "records skipped in the last publish"),
+        *(
+            (count, f"{_BAD_RECORDS.get(name, f'records {name}')} in the last publish")
+            for name, count in counts.items()
+            if name not in ("rows", "tombstones")
+        ),
     )
     texts = [f"{count:,} {text}" for count, text in notes if count]
     if table.tail is not None and table.tail.error is not None:

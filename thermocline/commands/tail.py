@@ -84,7 +84,7 @@ def command(
     """Follow STATEMENT: each record committed from the start on is read by it exactly once.
 
     Works in rounds: each runs the statement over the records that are new since the round before, from Kafka or,
-    where they were tiered meanwhile, from Iceberg. A server may be started again in between. An aggregate, a
+    where they were tiered since, from Iceberg. A server may be started again in between. An aggregate, a
     LIMIT or a join of two followed tables is over one round's records; add ORDER BY for an order. Tables without
     a topic are read whole in each round.
     """

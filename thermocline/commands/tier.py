@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from connectors.decoding.registry import decoder_for
 from connectors.iceberg.store import IcebergStore
-from connectors.jobs.service import ServiceLimits, TieringService
+from connectors.jobs.loop import LoopLimits, TableLoop
+from connectors.jobs.tier import RoundLimits, TieringJob, TieringTable
 from connectors.kafka.admin import RetentionReader
 from connectors.kafka.clusters import KafkaClusters
 from connectors.spark.errors import java_errors
@@ -30,7 +31,7 @@ from planner.names import TableName
 from planner.ports import ColdStore
 from planner.tiering.triggers import ColdSurvey
 from thermocline.catalog_access import catalog_roots
-from thermocline.config.settings import Settings, Tier, load
+from thermocline.config.settings import Settings, load
 from thermocline.spark_session import configured_session
 from thermocline.tiering.console import Lines
 from thermocline.tiering.metrics import TieringMetrics
@@ -72,26 +73,26 @@ def command(
         raise click.UsageError("say either --once or loop.")
     names = [TableName.parse(text) for text in arguments[loop:]]
     settings = load(config).require_catalogs()
-    with running_service(settings, names, interval_s, metrics_port, once=once) as service:
+    with running_loop(settings, names, interval_s, metrics_port, once=once) as tables:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: service.stop())
+            signal.signal(number, lambda *_: tables.stop())
         if not once:
-            service.run()
-        elif not service.drain():
+            tables.run()
+        elif not tables.drain():
             raise click.UsageError(
                 "there is no bound table; make one with `thermocline create`."
             )
 
 
 @contextlib.contextmanager
-def running_service(
+def running_loop(
     settings: Settings,
     names: list[TableName],
     interval_s: float | None = None,
     metrics_port: int | None = None,
     *,
     once: bool = False,
-) -> Iterator[TieringService]:
+) -> Iterator[TableLoop[TieringTable]]:
     """Start Spark and everything a tierer needs; stop it in the opposite order. No names: all bound tables.
 
     ``once``: tables whose binding cannot be read are tried, so that their failure is reported.
@@ -125,29 +126,30 @@ def running_service(
             ops.accept()
             click.echo(f"metrics on port {ops.port}", err=True)
         bound = BoundTables(store, with_unread=once)
-        yield TieringService(
+        job = TieringJob(
             log,
-            discover=(lambda: names) if names else bound,
+            tables=(lambda: names) if names else bound,
             open_target=functools.partial(_target, spark, store, settings),
-            listeners=(metrics, lines),
-            limits=_limits(tier, interval_s, spark.sparkContext.defaultParallelism),
+            limits=RoundLimits(
+                # Full files from every core; what is read at one time is bounded by each task's own buffers.
+                max_rows=tier.max_rows or spark.sparkContext.defaultParallelism * TASK_OFFSETS,
+                split_rows=tier.split_rows,
+                publish_s=tier.max_publish_s,
+            ),
             retentions=RetentionReader(settings.clusters),
             adjust=_adjustment(interval_s or tier.max_age_s),
+        )
+        yield TableLoop(
+            job,
+            listeners=(metrics, lines),
+            limits=LoopLimits(
+                at_once=tier.at_once,
+                poll_s=min(tier.poll_s, interval_s or tier.poll_s),
+                refresh_s=tier.refresh_s,
+                stop_s=tier.stop_s,
+            ),
             check=functools.partial(check_alive, spark),
         )
-
-
-def _limits(tier: Tier, interval_s: float | None, parallelism: int) -> ServiceLimits:
-    return ServiceLimits(
-        # Full files from every core; what is read at one time is bounded by each task's own buffers.
-        max_rows=tier.max_rows or parallelism * TASK_OFFSETS,
-        split_rows=tier.split_rows,
-        at_once=tier.at_once,
-        poll_s=min(tier.poll_s, interval_s or tier.poll_s),
-        publish_s=tier.max_publish_s,
-        refresh_s=tier.refresh_s,
-        stop_s=tier.stop_s,
-    )
 
 
 def _adjustment(max_age_s: float | None) -> Callable[[ColdSurvey], ColdSurvey]:
@@ -172,7 +174,7 @@ def _target(
             name,
             open_log=functools.partial(KafkaClusters, settings.clusters),
             open_decoder=functools.partial(decoder_for, str(name)),
-            open_store=store.open_store,
+            open_store=store.files.open_store,
         )
     try:
         for branch in target.drop_stale(older_than_s=STALE_STAGE_S):

@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -20,18 +21,15 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from connectors.decoding.registry import decoder_for
-from connectors.kafka.admin import is_compacted
-from connectors.kafka.clusters import KafkaClusters
-from connectors.verification.run import Extent, Verification
-from connectors.verification.run import Progress as Steps
 from planner.errors import BadParameter, FederationError
 from planner.names import TableName
-from planner.seam.cut import Pin
 from planner.verification.findings import Report
-from thermocline.cold_rows import EngineColdRows, cold_engine
-from thermocline.config.settings import Settings, load
+from thermocline.config.settings import load
 from thermocline.verify_report import document, say
+from thermocline.verifying import VerifyRequest, verify_tables
+
+if TYPE_CHECKING:
+    from connectors.verification.run import Progress as Steps
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -79,15 +77,16 @@ def command(
     settings = load(config).require_catalogs()
     since_ms = None if since is None else parse_since(since, time.time())
     console = Console(highlight=False)
-    verified = verify_tables(
+    request = VerifyRequest(
         settings,
-        [TableName.parse(text) for text in tables],
+        tuple(TableName.parse(text) for text in tables),
         with_values=not offsets_only,
         since_ms=since_ms,
+        bound_only=not tables,
     )
     reports: list[Report] = []
     failures: list[FederationError] = []
-    for outcome in verified:
+    for outcome in verify_tables(request, progress_bar):
         if isinstance(outcome, FederationError):
             failures.append(outcome)
             continue
@@ -127,45 +126,6 @@ def parse_since(text: str, now_s: float) -> int:
     if at_s > now_s:
         raise BadParameter(f"--since {text!r} is in the future.")
     return int(at_s * 1000)
-
-
-def verify_tables(
-    settings: Settings, names: list[TableName], *, with_values: bool, since_ms: int | None
-) -> Iterator[Report | FederationError]:
-    """Verify tables one after the other, by default all bound ones: a report of each, or why there is none."""
-    with (
-        cold_engine(settings) as (store, auditor, engine),
-        KafkaClusters(settings.require_clusters()) as log,
-    ):
-
-        def verified(name: TableName) -> Report | None:
-            audit = auditor.audit(name)
-            pin = audit.pin
-            if not names and isinstance(pin, Pin) and pin.binding is None:
-                return None
-            compacted = (
-                isinstance(pin, Pin)
-                and pin.watermark is not None
-                and is_compacted(settings.clusters, pin.watermark.address)
-            )
-            with progress_bar(str(name)) as steps:
-                return Verification(
-                    audit,
-                    log,
-                    EngineColdRows(engine, store, audit),
-                    decoder_for,
-                    Extent(with_values=with_values, since_ms=since_ms, compacted=compacted),
-                    steps,
-                ).run()
-
-        for name in names or store.tables():
-            outcome: Report | FederationError | None
-            try:
-                outcome = verified(name)
-            except FederationError as error:
-                outcome = error
-            if outcome is not None:
-                yield outcome
 
 
 class _Bar:

@@ -1,4 +1,4 @@
-"""Which settings are secret, and how they are shown. Errs towards hiding: a masked number harms nobody."""
+"""Which settings are secret, and how they are shown. Errs towards hiding: a masked number does no harm."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _masked_parameter(match: re.Match[str]) -> str:
 
 
 class Options(dict[str, str]):
-    """Options of somebody else's library. A plain dict to that library; masked wherever it is printed."""
+    """Options of another library. A plain dict to that library; masked wherever it is printed."""
 
     def masked(self) -> dict[str, str]:
         return {key: masked(key, value) for key, value in self.items()}

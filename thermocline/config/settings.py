@@ -160,7 +160,7 @@ class Granted(_Section):
     without: tuple[str, ...] = ()
     rows: str | None = None
     masks: dict[str, str] = Field(default_factory=dict)
-    #: They may read whole files, whatever else this leaves out.
+    #: They may read whole files, beside what this leaves out.
     files: bool = False
 
 

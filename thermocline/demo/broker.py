@@ -29,7 +29,7 @@ HEAP_MB = 512
 # Five seconds on two idle cores; minutes are for a machine that also runs Spark and a recovery after SIGKILL.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 15.0
-# Below the ephemeral range of Linux (32768) and macOS (49152): an outgoing connection of anybody cannot take
+# Below the ephemeral range of Linux (32768) and macOS (49152): an outgoing connection cannot take
 # the port between choosing it and the broker's bind, or while the broker is down for a restart.
 PORTS = range(20_000, 32_000)
 _NODE_PROPERTIES = {
@@ -165,7 +165,7 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         self.stop()
 
     def _signal(self, number: signal.Signals) -> None:
-        # The guard ends after the JVM, so while it runs the process id cannot belong to anybody else.
+        # The guard ends after the JVM, so while it runs the process id cannot belong to another process.
         # That one may have ended just now.
         if self.running and self._pid:
             with contextlib.suppress(ProcessLookupError):
@@ -256,7 +256,7 @@ def cluster_id() -> str:
 
 
 def free_ports(ports: Iterable[int]) -> Iterator[int]:
-    """Yield those that nobody on this machine listens on."""
+    """Yield those without a listener on this machine."""
     for port in ports:
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -50,7 +50,7 @@ class DemoFeed:
     (docs/decisions/0016-partitions-are-worth-a-file.md).
 
     ``later`` is the field newer agents add, ``later_of`` its value: it follows from the other fields, so an
-    answer can be checked whichever agent sent the event.
+    answer can be checked for events of any agent.
     """
 
     table: TableName

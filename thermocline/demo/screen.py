@@ -86,7 +86,7 @@ class LiveScreen(PlainScreen):
     def setting_up(self) -> Iterator[None]:
         with self._progress:
             yield
-            # Nobody waits for what is not done.
+            # What is not done is not waited for.
             for task in self._progress.tasks:
                 if not task.finished:
                     self._progress.update(task.id, description=f"{task.description} (goes on)")

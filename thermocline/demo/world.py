@@ -19,7 +19,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import StringType
 
 from connectors import child_guard, jars
-from connectors.iceberg.create import create_table
+from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable, Unavailable
 from planner.schema import Column
@@ -178,16 +178,18 @@ def _create_tables(settings: Settings) -> None:
         binding = Binding(feed.topic, on_error="null")
         create_table(
             settings.catalogs,
-            feed.table,
-            [
-                Column(0, name, parse_type(kind), epoch_unit="ms" if name == "ts" else None)
-                for name, kind in feed.columns.items()
-            ],
-            binding,
+            NewTable(
+                feed.table,
+                [
+                    Column(0, name, parse_type(kind), epoch_unit="ms" if name == "ts" else None)
+                    for name, kind in feed.columns.items()
+                ],
+                binding,
+                partition_by=feed.partition_by,
+                sort_by=feed.sort_by,
+                comment=feed.comment,
+            ),
             first_watermark(measured[feed.topic], binding),
-            partition_by=feed.partition_by,
-            sort_by=feed.sort_by,
-            comment=feed.comment,
         )
 
 

@@ -19,7 +19,7 @@ def address_of(settings: Settings, user: str | None, password: str) -> LiveAddre
     """Return where the configured server serves live tables.
 
     Raises:
-        BadConfig: it serves none, or on a port that nobody knows before it starts.
+        BadConfig: it serves none, or on a port that is unknown before it starts.
     """
     rest = settings.iceberg_rest
     if not rest.port:
@@ -85,7 +85,7 @@ def engines(address: LiveAddress) -> Iterator[Finding]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 rows = count(address, table)
-        except Exception as error:  # noqa: BLE001  whatever an engine raises
+        except Exception as error:  # noqa: BLE001  engines raise errors of many kinds
             yield fail(name, f"{'.'.join(table)}: {_short(error)}", "see docs/engines.md")
         else:
             yield ok(name, f"read {rows:,} rows of {'.'.join(table)}")

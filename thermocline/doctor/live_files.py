@@ -17,7 +17,7 @@ from planner.sql_text import identifier, literal
 
 @dataclass(frozen=True, slots=True)
 class LiveAddress:
-    """A catalog of live tables, and how to log in; ``user`` is None where nobody has to."""
+    """A catalog of live tables, and how to log in; ``user`` is None where no login is needed."""
 
     uri: str
     warehouse: str

@@ -8,6 +8,7 @@ from contextlib import closing
 from connectors.iceberg.probe import probe_store
 from connectors.iceberg.store import IcebergStore
 from connectors.store.catalog_roots import catalog_type
+from connectors.store.locations import is_place
 from planner.errors import BadConfig, FederationError
 from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
@@ -34,7 +35,7 @@ def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Fin
         return
     for name, options in settings.catalogs.items():
         warehouse = options.get("warehouse", "")
-        own = [warehouse] if "/" in warehouse else []
+        own = [warehouse] if is_place(warehouse) else []
         roots = list(dict.fromkeys((*own, *every.on_s3(name))))
         with closing(IcebergStore({name: options}, roots=every)) as store:
             folders = _folders(store, options, tables.get(name, ()))
@@ -84,7 +85,7 @@ def _folders(
         except FederationError:
             continue  # tables are checked by themselves
         location = pin.metadata_location.rpartition("/metadata/")[0]
-        keys, by_place = store.vended(pin)
+        keys, by_place = store.files.vended(pin)
         fitting = [each for prefix, each in by_place if location.startswith(prefix)]
         yield location, {**options, **(fitting[0] if fitting else keys)}
 

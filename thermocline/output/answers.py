@@ -31,7 +31,7 @@ class StatementRows(Protocol):
 
 
 class Asks(Protocol):
-    """Whoever runs statements: a client of a server, or a Spark."""
+    """Runs statements: a client of a server, or a Spark."""
 
     def ask(self, sql: str) -> AbstractContextManager[StatementRows]: ...
 

@@ -57,7 +57,7 @@ def opened(path: str | None) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            # Whoever read our output has seen enough (`| head`). What is left to flush goes nowhere.
+            # The reader of our output has enough (`| head`). What is left to flush goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(NOBODY_READS) from None
         return

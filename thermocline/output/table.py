@@ -28,7 +28,7 @@ _GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class RenderedTable:
-    """``has_more``: the result has rows beyond those shown; nobody counted them."""
+    """``has_more``: the result has rows beyond those shown, which are not counted."""
 
     text: str
     rows: int

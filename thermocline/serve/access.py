@@ -22,15 +22,15 @@ from proxy.access.authentication.credentials import Credentials
 from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
 from proxy.access.authentication.lockout import Lockout
+from proxy.access.limits import LimitsOf, UserLimits
 from proxy.flightsql.server import Tls
-from proxy.flightsql.state.quotas import LimitsOf, UserLimits
 from thermocline.config.settings import AccessSettings, Limits, Settings
 
 P = ParamSpec("P")
 
 
 def access(settings: Settings) -> Access:
-    """Return every configured way to prove an identity; without one, anybody on this machine is served.
+    """Return every configured way to prove an identity; without one, every caller on this machine is served.
 
     Raises:
         BadConfig: a file or a value is wrong; or other machines can reach the address, and authentication or TLS is

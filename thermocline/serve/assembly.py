@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
+from proxy.access.blame import Blame
+from proxy.access.limits import ServerPolicy
 from proxy.engine.engine import Engine
-from proxy.flightsql.server import FlightSqlServer, start
+from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States, degraded, reading
 from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
-from proxy.process.suspects import Suspects
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
 from proxy.tail.reader.child import Ingestion
@@ -65,7 +66,7 @@ def running_parts(
     settings: Settings,
     *,
     ingestion: Ingestion | None = None,
-    suspects: Suspects | None = None,
+    blame: Blame | None = None,
 ) -> Iterator[Parts]:
     """Start all parts that answer statements; stop them in the opposite order.
 
@@ -112,7 +113,7 @@ def running_parts(
             cancel_newest_statement=engine.watch.cancel_newest_statement,
             cancel_largest_owner=engine.watch.cancel_largest_owner,
             long=engine.watch.long,
-            suspects=suspects,
+            blame=blame,
         )
         engine.watch.expecting = watchdog.expecting
         watchdog.start()
@@ -137,7 +138,7 @@ def running_parts(
             default_path=default_path(settings),
         )
         stack.callback(statements.close)
-        statements.grants.policy = policy(settings, statements.grants.expression)
+        statements.access.policy = policy(settings, statements.access.expression)
         yield Parts(statements, pins, tails, keeper, watchdog, store, engine)
 
 
@@ -148,22 +149,20 @@ def running_server(
     read: Callable[[], Settings] | None = None,
     lock: FileSystemLock = FileSystemLock(),  # noqa: B008  a value
     ingestion: Ingestion | None = None,
-    suspects: Suspects | None = None,
+    blame: Blame | None = None,
 ) -> Iterator[RunningServer]:
     """Serve the parts over Flight SQL, and their state over HTTP where a port is given.
 
     ``read`` reads the settings anew; without it a reload changes nothing. ``lock`` is the state of the sandbox.
-    ``ingestion`` as for ``running_parts``. ``suspects`` are users whose statements ended earlier processes.
+    ``ingestion`` as for ``running_parts``. ``blame`` are users whose statements ended earlier processes.
 
     Raises:
         BadConfig: as ``running_parts``; or the server cannot listen on an address.
     """
     server = settings.server
     with contextlib.ExitStack() as stack:
-        suspects = suspects or Suspects()
-        parts = stack.enter_context(
-            running_parts(settings, ingestion=ingestion, suspects=suspects)
-        )
+        blame = blame or Blame()
+        parts = stack.enter_context(running_parts(settings, ingestion=ingestion, blame=blame))
         pins, tails, watchdog = parts.pins, parts.tails, parts.watchdog
         metrics = ServerMetrics()
         metrics.registry.register(
@@ -200,23 +199,22 @@ def running_server(
         audit = stack.enter_context(open_journal(settings))
         flight = start(
             parts.statements,
-            host=server.host,
-            port=server.port,
-            access=access(settings),
-            product=product(),
-            tls=tls(settings),
-            max_streams=server.max_streams,
-            max_queued=server.max_queued,
-            stream_wait_s=server.queue_wait_s,
-            idle_timeout_s=settings.access.session_idle_s,
-            limits_of=limits_of(settings),
-            journals=(metrics.read, audit),
-            suspects=suspects,
-            session_secret=(
-                None
-                if server.ticket_secret is None
-                else server.ticket_secret.get_secret_value().encode()
+            Address(server.host, server.port, tls(settings)),
+            ServerPolicy(access(settings), limits_of(settings)),
+            ServerOptions(
+                product(),
+                max_streams=server.max_streams,
+                max_queued=server.max_queued,
+                stream_wait_s=server.queue_wait_s,
+                idle_timeout_s=settings.access.session_idle_s,
+                session_secret=(
+                    None
+                    if server.ticket_secret is None
+                    else server.ticket_secret.get_secret_value().encode()
+                ),
+                journals=(metrics.read, audit),
             ),
+            blame,
         )
         watchdog.farewell = flight.give_up
         metrics.running.set_function(lambda: flight.streaming)

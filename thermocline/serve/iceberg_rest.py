@@ -52,7 +52,7 @@ def serving_live_tables(
         cutter=parts.statements.cutter,
         tails=parts.tails,
         engine=parts.engine,
-        grants=parts.statements.grants,
+        grants=parts.statements.access,
         files=files,
         ttl_s=rest.live_ttl_s,
         max_bytes=rest.max_live_bytes,
@@ -64,7 +64,7 @@ def serving_live_tables(
             lambda session: [
                 name
                 for name in settings.catalogs
-                if parts.statements.grants.is_open(session, name)
+                if parts.statements.access.is_open(session, name)
             ],
             lambda table: credentials(rest, parts, table),
         )
@@ -86,7 +86,7 @@ def serving_live_tables(
 def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> HandOut:
     """Return what is handed out with a table: what the settings name, or what its own catalog hands out; else nothing."""
     if table.catalog in rest.vended:
-        return HandOut(*parts.store.vended(parts.pins.get(table)))
+        return HandOut(*parts.store.files.vended(parts.pins.get(table)))
     return HandOut(rest.credentials.get(table.catalog, {}))
 
 

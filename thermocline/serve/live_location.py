@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from connectors.store.locations import is_below, local_path, real_place
+from connectors.store.locations import is_below, is_place, local_path, real_place
 from planner.errors import BadConfig
 from thermocline.config.settings import Settings
 
@@ -22,8 +22,7 @@ def live_locations(settings: Settings) -> dict[str, str]:
     roots |= {
         options["warehouse"] for options in settings.catalogs.values() if "warehouse" in options
     }
-    # The warehouse of a REST catalog may be a name.
-    tables = [real_place(root) for root in roots if "/" in root]
+    tables = [real_place(root) for root in roots if is_place(root)]
     for location in set(places.values()):
         path = local_path(location)
         is_relative = path is not None and not path.is_absolute()

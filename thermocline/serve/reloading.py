@@ -110,7 +110,7 @@ class Reloader:
         # Checks come first: all settings are taken over, or none.
         limits, server = limits_of(settings), settings.server
         callers = access(settings) if changed & _IDENTITY else None
-        grants = self._statements.grants
+        grants = self._statements.access
         allowed = (
             policy(settings, grants.expression) if "permissions" in changed else grants.policy
         )

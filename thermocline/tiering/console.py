@@ -72,13 +72,11 @@ class Lines:
 
     def _publish(self, event: events.RoundPublished) -> None:
         table, done, backfill = event.table, event.done, event.backfill
-        counts = done.outcomes
-        rate = counts.records / done.stage_s if done.stage_s else 0.0
+        rate = done.outcomes.records / done.stage_s if done.stage_s else 0.0
         behind = "" if backfill is None else f"; backfill {progress(backfill)}"
         line = (
-            f"{_now()} {table}: published {counts.rows:,} rows, {counts.skipped:,} skipped, "
-            f"{counts.tombstones:,} tombstones; {rate:,.0f} records/s, publish {done.publish_s * 1000:.0f} ms, "
-            f"lag {done.lag:,}; by {event.trigger.kind}{behind}"
+            f"{_now()} {table}: published {', '.join(done.outcomes.texts)}; "
+            f"{rate:,.0f} records/s, publish {done.publish_s * 1000:.0f} ms, lag {done.lag:,}; by {event.trigger.kind}{behind}"
         )
         with self._lock:
             click.echo(line)

@@ -5,49 +5,36 @@ Pure: the caller has read the samples. Every sample decodes under the resulting 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from connectors.decoding.fields import Field, Kind
-from connectors.decoding.json.parsing import Unfit
-from connectors.decoding.json.renames import (
-    other_name,
-    rename_option,
-    renamed,
-    unfit_renames,
-    with_fields,
-)
-from connectors.decoding.json.samples import MAX_NESTING, FieldValues
-from connectors.decoding.json.strict import read_value
+from connectors.decoding.json.renames import other_name, rename_option, renamed, with_fields
+from connectors.decoding.json.samples import MAX_NESTING, FieldValues, all_fit, time_type
 from connectors.decoding.json.wishes import (
-    TIME_TYPES,
     Refusal,
+    TimeWays,
     Wishes,
+    as_text_option,
     column_option,
     floor_option,
     leave_out_option,
-    unfit_declared,
+    same_names,
     unfit_floors,
-    unfit_units,
+    unfit_renames,
+    unfit_values,
+    values_as_time,
+    ways_inside,
     with_epochs,
 )
 from planner.epoch_units import type_at
 from planner.names import did_you_mean
 from planner.schema import TIMESTAMPTZ, Column, EpochUnit
-from planner.spelling import FieldPath, resolve, spell
+from planner.spelling import FieldPath, resolve, spell, spelled
 from planner.type_text import type_text
 
-_TIMES: dict[Kind, pa.DataType] = {
-    "timestamptz": TIMESTAMPTZ,
-    "timestamp": pa.timestamp("us"),
-    "date": pa.date32(),
-}
-#: An object with so many members, of which a record has few, has data for names.
-_MANY_MEMBERS = 200
-_FEW_OF_THEM = 0.25
 #: Digits of the largest unsigned number of 64 bits, and of the largest decimal.
 _UINT64_DIGITS = 20
 _DECIMAL_DIGITS = 38
@@ -74,22 +61,33 @@ def infer_columns(records: Sequence[dict[str, Any]], wishes: Wishes) -> Inferred
     """
     fields = {name for record in records for name in record}
     as_columns = [renamed(record, wishes.renames) for record in records]
-    inferred = _Inference(FieldValues.of((), as_columns), wishes).run()
-    unfit = unfit_renames(wishes.renames, inferred.columns, fields)
-    refusals = () if inferred.refusals else tuple(Refusal(reason, ()) for reason in unfit)
+    root = FieldValues.of((), as_columns)
+    inferred = _Inference(root, wishes, fields).run()
+    refusals = inferred.refusals
+    if not refusals:
+        inside = ways_inside(root, wishes)
+        refusals += tuple(unfit_renames(wishes.renames, inferred.columns, fields, inside))
     return replace(
         inferred,
         columns=with_fields(inferred.columns, wishes.renames),
-        refusals=inferred.refusals + refusals,
+        refusals=refusals,
     )
 
 
 class _Inference:
     """One run over the fields of some records, from the outermost inwards."""
 
-    def __init__(self, root: FieldValues, wishes: Wishes) -> None:
+    def __init__(self, root: FieldValues, wishes: Wishes, fields: Collection[str] = ()) -> None:
         self._root = root
         self._wishes = wishes
+        #: Names that no column which is offered can have, and the fields of renamed columns.
+        self._names = {
+            *fields,
+            *root.members,
+            *wishes.renames.values(),
+            *(".".join(path) for path, _ in wishes.columns),
+        }
+        self._fields = {column: field for field, column in wishes.renames.items()}
         self._left_out: list[tuple[FieldPath, str]] = []
         self._whole: list[tuple[FieldPath, int]] = []
         self._refusals: list[Refusal] = []
@@ -97,8 +95,6 @@ class _Inference:
         self._units: dict[FieldPath, EpochUnit] = {}
         self._leave_out: set[FieldPath] = set()
         self._floors: set[FieldPath] = set()
-        #: Names of columns that renames were offered with.
-        self._offered: list[str] = []
         #: Declared columns of which no record has a value.
         self._new: list[Column] = []
         #: Fields that the run came to: what lies inside a declared or left out one is not looked at.
@@ -111,20 +107,30 @@ class _Inference:
         columns = [Column(0, name, kind) for name, kind in self._members(self._root)]
         self._check_new({column.name.casefold(): column.name for column in columns})
         columns += self._new
+        self._refusals += same_names(with_fields(self._new, self._wishes.renames))
         epochs = self._wishes.epochs
         if self._refusals:
             # Of a field that was refused there is no column, and one refusal is enough.
             epochs = tuple(item for item in epochs if type_at(columns, item[0]) is not None)
-        with_units, refusals = with_epochs(tuple(columns), epochs)
+        with_units, refusals = with_epochs(tuple(columns), epochs, self._as_time(columns))
         self._refusals += refusals
         self._check_visited()
-        self._check_values(with_units)
+        self._refusals += unfit_values(
+            self._root, with_units, self._declared, self._units, self._wishes
+        )
         if not self._refusals:
-            self._refusals += unfit_floors(with_units, self._wishes.floors)
+            as_time = self._as_time(with_units)
+            self._refusals += unfit_floors(with_units, self._wishes.floors, as_time)
         if not (self._refusals or any(not column.is_metadata for column in columns)):
             self._refuse_empty()
         return Inferred(
             with_units, tuple(self._left_out), tuple(self._whole), tuple(self._refusals)
+        )
+
+    def _as_time(self, columns: Sequence[Column]) -> TimeWays:
+        wishes = self._wishes
+        return values_as_time(
+            self._root, tuple(columns), self._declared, wishes.floors, lenient=wishes.lenient
         )
 
     def _read_wishes(self) -> None:
@@ -160,11 +166,13 @@ class _Inference:
         for column in self._new:
             name = names.get(column.name.casefold())
             if name is not None:
+                ways = [leave_out_option((name,))]
+                if (name,) not in self._declared:
+                    ways.insert(0, column_option((name,), type_text(column.type)))
                 self._refuse(
                     f"column {spell((column.name,))} and field {spell((name,))} differ in case only, which SQL does not "
                     f"tell apart",
-                    column_option((name,), type_text(column.type)),
-                    leave_out_option((name,)),
+                    *ways,
                 )
 
     def _node(self, path: FieldPath) -> FieldValues | None:
@@ -179,27 +187,13 @@ class _Inference:
             f"no field has a type{f' ({fields})' if fields else ''}", "--column NAME:TYPE"
         )
 
-    def _check_values(self, columns: tuple[Column, ...]) -> None:
-        lenient = self._wishes.lenient
-        declared = {
-            path: kind for path, kind in self._declared.items() if path not in self._units
-        }
-        if not lenient:
-            self._refusals += unfit_declared(self._root, columns, declared, self._wishes.floors)
-        units = {
-            path: unit
-            for path, unit in self._units.items()
-            if type_at(columns, path) in TIME_TYPES
-            and not any(path[:length] in self._declared for length in range(1, len(path)))
-        }
-        self._refusals += unfit_units(
-            self._root, columns, units, self._wishes.floors, lenient=lenient
-        )
-
     def _check_visited(self) -> None:
         for path in (*self._declared, *self._leave_out):
             is_new = self._node(path) is None
-            if not (is_new or path in self._visited or self._refusals):
+            is_left_out = path in self._leave_out and any(
+                path[:length] in self._leave_out for length in range(1, len(path))
+            )
+            if not (is_new or is_left_out or path in self._visited or self._refusals):
                 self._refuse(f"field {spell(path)} lies in one that another option decides on")
 
     def _members(self, node: FieldValues) -> list[tuple[str, pa.DataType]]:
@@ -212,45 +206,47 @@ class _Inference:
                 continue
             other = names.setdefault(name.casefold(), member)
             if other is not member:
-                self._refuse(
-                    f"fields {spell(other.path)} and {spell(member.path)} differ in case only, which SQL does not tell "
-                    f"apart",
-                    leave_out_option(other.path),
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
-                )
+                both = f"{self._called(other)} and {self._called(member)}"
+                fault = f"fields {both} differ in case only, which SQL does not tell apart"
+                self._refuse_name(fault, member, leave_out_option(other.path))
                 continue
-            if not name or (not node.path and name.lower() in self._wishes.reserved):
-                what = (
-                    "has the name of a column that every table has or Iceberg computes"
-                    if name
-                    else "has no name"
-                )
-                self._refuse(
-                    f"field {spell(member.path)} {what}",
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
-                )
+            if fault := self._fault_of_name(node, name):
+                self._refuse_name(f"field {self._called(member)} has {fault}", member)
                 continue
-            if _has_twin(node, name):
-                self._refuse(
-                    f"field {spell(member.path)} has the name of a field inside another, which Iceberg does not tell apart",
-                    leave_out_option(member.path),
-                    *self._rename_options(member),
-                )
-                continue
-            kind = self._type(member)
-            if kind is not None:
+            if (kind := self._type(member)) is not None:
                 members.append((name, kind))
         return members
 
+    def _refuse_name(self, reason: str, member: FieldValues, *ways: str) -> None:
+        """Refuse a field by its name: it is left out, or becomes a column of another one."""
+        self._refuse(
+            reason, *ways, leave_out_option(member.path), *self._rename_options(member)
+        )
+
+    def _fault_of_name(self, node: FieldValues, name: str) -> str:
+        """Say why no column or member can have the name of this member of ``node``; empty: it can."""
+        if not name:
+            return "no name"
+        if not node.path and name.lower() in self._wishes.reserved:
+            return "the name of a column that every table has or Iceberg computes"
+        if node.has_twin(name):
+            return "the name of a field inside another, which Iceberg does not tell apart"
+        return ""
+
+    def _called(self, node: FieldValues) -> str:
+        """The name of a field, and of the column that it has by a rename."""
+        field = self._fields.get(node.path[0]) if len(node.path) == 1 else None
+        name = spell(node.path)
+        return name if field is None else f"{spelled(field)} (column {name})"
+
     def _rename_options(self, node: FieldValues) -> Iterator[str]:
-        """The option that makes an outermost field a column of another name."""
+        """The option that makes an outermost field a column of another name, in place of its rename if it has one."""
         if len(node.path) == 1:
             (name,) = node.path
-            column = other_name(name, (*self._root.members, *self._offered))
-            self._offered.append(column)
-            yield rename_option(name, column)
+            field = self._fields.get(name, name)
+            column = other_name(field, self._names)
+            self._names.add(column)
+            yield rename_option(field, column)
 
     def _type(self, node: FieldValues) -> pa.DataType | None:
         """The type of one field, or None: it becomes no column."""
@@ -262,7 +258,7 @@ class _Inference:
         kinds = node.kinds
         if node.path in self._units and kinds.keys() <= self._epoch_kinds:
             return TIMESTAMPTZ
-        if kinds.keys() == {"a number", "a string"} and _all_fit(
+        if kinds.keys() == {"a number", "a string"} and all_fit(
             "double", pa.float64(), node.values
         ):
             return pa.float64()
@@ -302,9 +298,7 @@ class _Inference:
         return None
 
     def _as_text(self, node: FieldValues) -> str:
-        """The options that read any value, as its JSON text."""
-        mode = "" if self._wishes.lenient else "--json-mode lenient "
-        return f"{mode}{column_option(node.path, 'string')}"
+        return as_text_option(node.path, lenient=self._wishes.lenient)
 
     def _too_deep(self, node: FieldValues) -> pa.DataType | None:
         outermost = FieldValues(node.path[:1], [], 0)
@@ -318,7 +312,7 @@ class _Inference:
     def _number_type(self, node: FieldValues) -> pa.DataType | None:
         whole = [value for value in node.values if value.removeprefix("-").isdigit()]
         if len(whole) == len(node.values):
-            if _all_fit("long", pa.int64(), whole):
+            if all_fit("long", pa.int64(), whole):
                 self._whole.append((node.path, len(whole)))
                 return pa.int64()
             digits = max(len(value.removeprefix("-")) for value in whole)
@@ -330,8 +324,8 @@ class _Inference:
                     leave_out_option(node.path),
                 )
                 return None
-        elif _all_fit("double", pa.float64(), node.values):
-            if _all_fit("long", pa.int64(), whole):
+        elif all_fit("double", pa.float64(), node.values):
+            if all_fit("long", pa.int64(), whole):
                 return pa.float64()
             self._refuse(
                 f"field {spell(node.path)} has whole numbers beyond 64 bits beside numbers with a fraction",
@@ -347,21 +341,10 @@ class _Inference:
         return None
 
     def _string_type(self, node: FieldValues) -> pa.DataType | None:
-        has_floor = node.path in self._floors
-        for kind, arrow in _TIMES.items():
-            if _all_fit(kind, arrow, node.values, floor=has_floor and kind != "date"):
-                return arrow
-        finer = next(
-            (
-                arrow
-                for kind, arrow in _TIMES.items()
-                if kind != "date" and _all_fit(kind, arrow, node.values, floor=True)
-            ),
-            None,
-        )
-        if finer is not None and self._wishes.lenient:
-            return finer
-        if finer is not None:
+        has_floor = self._wishes.lenient or node.path in self._floors
+        if (time := time_type(node.values, floor=has_floor)) is not None:
+            return time
+        if (finer := time_type(node.values, floor=True)) is not None:
             self._refuse(
                 f"field {spell(node.path)} is a {type_text(finer)} with digits below a microsecond, which no type holds",
                 floor_option(node.path),
@@ -369,7 +352,7 @@ class _Inference:
                 leave_out_option(node.path),
             )
             return None
-        if _all_fit("string", pa.string(), node.values):
+        if all_fit("string", pa.string(), node.values):
             return pa.string()
         self._refuse(
             f"field {spell(node.path)} has strings with half of a surrogate pair, which lenient decoding reads as NULL",
@@ -381,8 +364,7 @@ class _Inference:
     def _object_type(self, node: FieldValues) -> pa.DataType | None:
         if not node.members:
             return self._untyped(node, "always {}")
-        members = sum(map(len, node.values)) / len(node.values)
-        if len(node.members) >= _MANY_MEMBERS and members < _FEW_OF_THEM * len(node.members):
+        if node.names_are_data:
             return self._map_offer(node)
         inside = self._members(node)
         if not inside:
@@ -414,25 +396,3 @@ class _Inference:
         if kind is None:
             return self._untyped(node, "nothing in it has a type")
         return pa.list_(pa.field("element", kind))
-
-
-def _has_twin(node: FieldValues, name: str) -> bool:
-    """Return whether the dots of a member's name lead to a field inside another member, too."""
-    levels = name.split(".")
-    for end in range(1, len(levels)):
-        member = node.members.get(".".join(levels[:end]))
-        if member and resolve(tuple(levels[end:]), member, FieldValues.inside):
-            return True
-    return False
-
-
-def _all_fit(
-    kind: Kind, arrow: pa.DataType, values: Sequence[Any], *, floor: bool = False
-) -> bool:
-    field = Field("", kind, arrow, required=False, floor=floor)
-    try:
-        for value in values:
-            read_value(field, value)
-    except Unfit:
-        return False
-    return True

@@ -13,8 +13,9 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decima
 from typing import Any
 
 from connectors.decoding.fields import DAY_US, MAX_FLOAT, MAX_TIME_US, MIN_TIME_US, Field
-from connectors.decoding.json.parsing import Number, Unfit
+from connectors.decoding.json.parsing import Number
 from connectors.decoding.json.strict import day_number, epoch_us, exact_number, fitted, is_text
+from connectors.decoding.policy import Unfit
 
 #: Rounds to whole units of any type here without running out of digits.
 _WIDE = Context(prec=2_100, Emax=9_999_999, Emin=-9_999_999)

@@ -6,6 +6,9 @@ import json
 import re
 from typing import Any, NoReturn
 
+from connectors.decoding.policy import Unfit
+from planner.seam.formats import FLOOR, FRACTION_PREFIX
+
 #: Deeper records are refused. A written limit, because the parsers' own depends on the stack of the caller:
 #: the same record would decode in one process and not in another.
 MAX_DEPTH = 500
@@ -14,30 +17,34 @@ MAX_DEPTH = 500
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
+_SINGLE = "; where it is a single one, run"
+
+
 class Number(str):
     """A JSON number, as written."""
 
     __slots__ = ()
 
 
-class Unfit(Exception):
-    """A record, or a value in it, that its type does not allow. ``path`` is None for the whole record.
-
-    ``reason`` is what rows have as ``kafka_error``, so it never changes for the same bytes; ``message`` may say more.
-    """
-
-    def __init__(self, path: str | None, reason: str, message: str | None = None) -> None:
-        super().__init__(reason if path is None else f"field {path}: {reason}")
-        self.path = path
-        self.message = message or self.reason
-
-    @property
-    def reason(self) -> str:
-        return str(self.args[0])
-
-
 class OtherFormat(Unfit):
     """A record of another format, which its producer meant."""
+
+    cure = f"bind the table to a topic of JSON records{_SINGLE}"
+
+
+class OtherNumber(Unfit):
+    """A number that the field's type does not hold, and another type does."""
+
+    cure = f"give the key to a new column that holds such numbers (docs/ways-out.md, UndecodableRecord){_SINGLE}"
+
+
+class FinerTime(Unfit):
+    """A time with a fraction below a microsecond, which a floor of the field with this id cuts off."""
+
+    def __init__(self, path: str | None, reason: str, field_id: int) -> None:
+        super().__init__(path, reason)
+        setting = f"{FRACTION_PREFIX}{field_id} = {FLOOR}"
+        self.cure = f"have such digits cut off by the table property {setting}{_SINGLE}"
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -94,6 +101,8 @@ def _no_constant(name: str) -> NoReturn:
 
 def _common_form(text: str, cause: json.JSONDecodeError) -> str | None:
     """Name what is often sent in place of one object."""
+    if not text:
+        return "the value is empty (zero bytes, which is no tombstone)"
     if text.startswith("\ufeff"):
         return "the value begins with a byte order mark, which is not JSON"
     if cause.msg == "Extra data" and text[cause.pos] in "{[":

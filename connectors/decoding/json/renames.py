@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,8 @@ def read_renames(options: Sequence[str]) -> dict[str, str]:
             raise BadConfig(f"--rename {text!r} is not FIELD=COLUMN.", column=text)
         if ".".join(field) in renames or column in renames.values():
             raise BadConfig(
-                f"--rename {text}: its field or column is given twice.", column=text
+                f"--rename {text}: its field or column is given twice; keep one of the two.",
+                column=text,
             )
         renames[".".join(field)] = column
     return renames
@@ -64,26 +65,3 @@ def with_fields(columns: Sequence[Column], renames: Renames) -> tuple[Column, ..
         else column
         for column in columns
     )
-
-
-def unfit_renames(
-    renames: Renames, columns: Collection[Column], fields: Collection[str]
-) -> list[str]:
-    """Say of each rename that cannot be why; ``fields`` are all that records have."""
-    names = {column.name for column in columns}
-    reasons = []
-    for field, column in renames.items():
-        option = rename_option(field, column)
-        if column in fields:
-            reasons.append(
-                f"{option}: records have a field {spelled(column)}, too; choose another name"
-            )
-        elif field in names:
-            reasons.append(
-                f"{option}: another column is called {spelled(field)}, and reads that field"
-            )
-        elif column not in names:
-            reasons.append(
-                f"{option}: there is no column {spelled(column)}, for want of an outermost field {spelled(field)} with a type"
-            )
-    return reasons

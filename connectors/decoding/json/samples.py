@@ -11,15 +11,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connectors.decoding.json.parsing import Unfit, kind_of, parse
-from planner.spelling import FieldPath, spell
+import pyarrow as pa
+
+from connectors.decoding.fields import Field, Kind
+from connectors.decoding.json.parsing import kind_of, parse
+from connectors.decoding.json.strict import read_value
+from connectors.decoding.policy import Unfit
+from planner.schema import TIMESTAMPTZ
+from planner.spelling import FieldPath, resolve, spell
 
 #: What Debezium writes for a value that the database did not send: it is stored apart (TOAST) and did not change.
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"
 
 _ENVELOPE = {"op", "source"}
 
-_FLAT = {"__op", "__deleted"}
+_STATES = ("before", "after")
+
+_FLAT = ("__op", "__deleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +73,29 @@ def change_events(records: Iterable[dict[str, Any]]) -> str | None:
     Debezium documentation, "Change events" and "New Record State Extraction".
     """
     records = list(records)
-    envelopes = sum(
-        _is_envelope(record) or _is_envelope(record.get("payload")) for record in records
-    )
-    flat = sum(not _FLAT.isdisjoint(record) for record in records)
+    envelopes = list(filter(None, map(_envelope, records)))
+    flat = [record for record in records if not record.keys().isdisjoint(_FLAT)]
     if not envelopes + flat:
         return None
-    form = "before, after, op" if envelopes >= flat else "__op, __deleted"
+    names: tuple[str, ...] = (*_STATES, "op")
+    events = envelopes
+    if len(flat) > len(envelopes):
+        names, events = _FLAT, flat
+    form = ", ".join(name for name in names if any(name in event for event in events))
     return (
-        f"{envelopes + flat} of {len(records)} samples are Debezium's change events ({form}): each event becomes a row, "
-        f"and an update or a delete is one more row"
+        f"{len(envelopes) + len(flat)} of {len(records)} samples are Debezium's change events ({form}): each event becomes "
+        f"a row, and an update or a delete is one more row"
+    )
+
+
+def varying_names(records: Iterable[dict[str, Any]]) -> str | None:
+    """Say that the names of outermost fields are data, where they are: a table reads none that comes later."""
+    root = FieldValues.of((), list(records))
+    if not root.names_are_data:
+        return None
+    return (
+        f"{len(root.members)} different fields in {len(root.values)} samples, of which each has few: if their names are data, "
+        f"the table does not read the next one; give its columns with --column, without --infer"
     )
 
 
@@ -89,10 +110,12 @@ def placeholders(records: Iterable[dict[str, Any]]) -> tuple[FieldPath, ...]:
     return tuple(dict.fromkeys(fields))
 
 
-def _is_envelope(value: object) -> bool:
-    if not isinstance(value, dict) or not value.keys() >= _ENVELOPE:
-        return False
-    return "before" in value or "after" in value
+def _envelope(record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the envelope that a record is, or has beside its schema."""
+    for value in (record, record.get("payload")):
+        if isinstance(value, dict) and value.keys() >= _ENVELOPE:
+            return None if value.keys().isdisjoint(_STATES) else value
+    return None
 
 
 class _Bare(str):
@@ -131,6 +154,11 @@ def _leaves(path: FieldPath, value: Any) -> Iterator[tuple[FieldPath, Any]]:
 
 #: Deeper values are not looked into: ``planner.type_text`` reads no deeper types either.
 MAX_NESTING = 32
+
+#: Objects with so many members together, of which one has few, have data for names.
+_MANY_MEMBERS = 200
+
+_FEW_OF_THEM = 0.25
 
 
 @dataclass(slots=True)
@@ -178,12 +206,57 @@ class FieldValues:
             isinstance(value, dict | list) for value in self.values
         )
 
+    @property
+    def names_are_data(self) -> bool:
+        """Whether the names inside its objects vary as values do, such as ids."""
+        many = len(self.members)
+        return many >= _MANY_MEMBERS and (
+            sum(map(len, self.values)) < _FEW_OF_THEM * many * len(self.values)
+        )
+
     def inside(self, name: str) -> FieldValues | None:
         """Return the member of this name, or the element."""
         return self.members.get(name) or (self.element if name == "element" else None)
+
+    def has_twin(self, name: str) -> bool:
+        """Return whether the dots of a member's name lead to a field inside another member, too."""
+        levels = name.split(".")
+        for end in range(1, len(levels)):
+            member = self.members.get(".".join(levels[:end]))
+            if member and resolve(tuple(levels[end:]), member, FieldValues.inside):
+                return True
+        return False
 
     def all_inside(self) -> Iterator[FieldValues]:
         """Return every field inside, at any depth."""
         for node in (*self.members.values(), *([self.element] if self.element else ())):
             yield node
             yield from node.all_inside()
+
+
+_TIMES: dict[Kind, pa.DataType] = {
+    "timestamptz": TIMESTAMPTZ,
+    "timestamp": pa.timestamp("us"),
+    "date": pa.date32(),
+}
+
+
+def all_fit(
+    kind: Kind, arrow: pa.DataType, values: Sequence[Any], *, floor: bool = False
+) -> bool:
+    """Return whether every value can be read as a type."""
+    field = Field("", kind, arrow, required=False, floor=floor)
+    try:
+        for value in values:
+            read_value(field, value)
+    except Unfit:
+        return False
+    return True
+
+
+def time_type(values: Sequence[Any], *, floor: bool) -> pa.DataType | None:
+    """Return the first type of a time that reads every value, where there is one."""
+    for kind, arrow in _TIMES.items():
+        if all_fit(kind, arrow, values, floor=floor and kind != "date"):
+            return arrow
+    return None

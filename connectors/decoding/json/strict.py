@@ -19,7 +19,14 @@ from connectors.decoding.fields import (
     UNIT_US,
     Field,
 )
-from connectors.decoding.json.parsing import Number, Unfit, kind_of, parse
+from connectors.decoding.json.parsing import (
+    FinerTime,
+    Number,
+    OtherNumber,
+    kind_of,
+    parse,
+)
+from connectors.decoding.policy import Unfit
 from planner.schema import EpochUnit
 
 #: Holds every decimal of 38 digits; what does not fit becomes NaN instead of an exception.
@@ -105,11 +112,11 @@ def _integer(field: Field, value: Any, _: Fallback) -> int:
     if not isinstance(value, Number):
         raise _expected(field, value, "a whole number")
     if not value.removeprefix("-").isdigit():
-        raise Unfit(field.path, f"a number with fraction or exponent is no {field.kind}")
+        raise OtherNumber(field.path, f"a number with fraction or exponent is no {field.kind}")
     bits = 31 if field.kind == "int" else 63
     # 19 digits and a sign hold every long; a longer one is never turned into an int.
     if len(value) > 20 or not -(1 << bits) <= int(value) < 1 << bits:
-        raise Unfit(field.path, f"the number is beyond {field.kind}")
+        raise OtherNumber(field.path, f"the number is beyond {field.kind}")
     return int(value)
 
 
@@ -158,10 +165,12 @@ def fitted(field: Field, number: Decimal) -> Decimal:
     if number == 0:
         return Decimal((0, (0,), -scale))
     if number.adjusted() >= precision - scale:
-        raise Unfit(field.path, f"the number is beyond decimal({precision}, {scale})")
+        raise OtherNumber(field.path, f"the number is beyond decimal({precision}, {scale})")
     scaled = number.quantize(Decimal((0, (1,), -scale)), context=_EXACT)
     if scaled != number:
-        raise Unfit(field.path, f"the number has digits beyond decimal({precision}, {scale})")
+        raise OtherNumber(
+            field.path, f"the number has digits beyond decimal({precision}, {scale})"
+        )
     return scaled
 
 
@@ -206,8 +215,10 @@ def _timestamp(field: Field, value: Any, _: Fallback) -> int:
         raise Unfit(field.path, f"the string has {had}; a {field.kind} is {form}")
     fraction = fraction or ""
     if fraction[6:].strip("0") and not field.floor:
-        raise Unfit(
-            field.path, f"a {field.kind} holds microseconds, the string has more digits"
+        raise FinerTime(
+            field.path,
+            f"a {field.kind} holds microseconds, the string has more digits",
+            field.field_id,
         )
     days = day_number(day)
     if days is None or int(hour) > 23 or int(minute) > 59 or int(second or "0") > 59:
@@ -243,9 +254,10 @@ def _epoch_us(field: Field, unit: EpochUnit, value: Any) -> int:
     micros = epoch_us(unit, number)
     whole = micros.to_integral_value(ROUND_FLOOR, context=_WIDE)
     if micros != whole and not field.floor:
-        raise Unfit(
-            field.path, "the number of time units is not a whole number of microseconds"
-        )
+        reason = "the number of time units is not a whole number of microseconds"
+        if field.kind == "date":
+            raise Unfit(field.path, reason)
+        raise FinerTime(field.path, reason, field.field_id)
     return _in_years(field, int(whole))
 
 

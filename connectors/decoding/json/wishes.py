@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
@@ -12,15 +12,23 @@ import pyarrow as pa
 
 from connectors.decoding.fields import TIME_KINDS, Field, payload_fields
 from connectors.decoding.json.lenient import substitute
-from connectors.decoding.json.parsing import Unfit
-from connectors.decoding.json.renames import Renames
+from connectors.decoding.json.renames import Renames, other_name, rename_option, with_fields
 from connectors.decoding.json.samples import FieldValues
 from connectors.decoding.json.strict import read_value
-from planner.epoch_units import ids_at, numbered, type_at, units_by_id, with_epoch_unit
-from planner.names import did_you_mean
-from planner.schema import PRIMITIVES, Column, EpochUnit
+from connectors.decoding.policy import Unfit
+from planner.epoch_units import (
+    ids_at,
+    numbered,
+    type_at,
+    units_by_id,
+    with_epoch_unit,
+    with_type,
+)
+from planner.names import did_you_mean, first_of
+from planner.schema import PRIMITIVES, TIMESTAMPTZ, Column, EpochUnit
 from planner.seam.binding import Binding
-from planner.spelling import FieldPath, resolve, spell
+from planner.seam.formats import JsonFormat
+from planner.spelling import FieldPath, resolve, spell, spelled
 from planner.type_text import type_text
 
 #: Types whose values a record may have as numbers in a unit.
@@ -64,14 +72,109 @@ def floor_option(path: FieldPath) -> str:
     return f"--floor {shlex.quote(spell(path))}"
 
 
-def unfit_floors(columns: Sequence[Column], floors: Sequence[FieldPath]) -> list[Refusal]:
+def as_text_option(path: FieldPath, *, lenient: bool) -> str:
+    """Return the options that read any value, as its JSON text."""
+    mode = "" if lenient else "--json-mode lenient "
+    return f"{mode}{column_option(path, 'string')}"
+
+
+def unfit_renames(
+    renames: Renames,
+    columns: Sequence[Column],
+    fields: Collection[str],
+    inside: Mapping[str, tuple[str, ...]],
+) -> list[Refusal]:
+    """Refuse renames that cannot be; ``fields`` are all outermost ones that records have.
+
+    ``inside`` has the ways out of those renames whose field lies inside another. A rename is no error where its field
+    becomes no column.
+    """
+    names = {column.name for column in columns}
+    refusals = []
+    for source, column in renames.items():
+        option = rename_option(source, column)
+        ways: tuple[str, ...] = ()
+        if column in fields:
+            reason = (
+                f"{option}: records have a field {spelled(column)}, too; in place of the option"
+            )
+            other = other_name(source, [*names, *fields, *renames, *renames.values()])
+            ways = (rename_option(source, other),)
+        elif source in names:
+            reason = (
+                f"{option}: another column is called {spelled(source)}, and reads that field"
+            )
+        elif column in names or source in fields:
+            continue
+        elif source in inside:
+            reason = f"{option}: a field inside another keeps its name; in place of the option"
+            ways = inside[source]
+        else:
+            reason = f"{option}: there is no column {spelled(column)}, for want of an outermost field {spelled(source)}"
+        refusals.append(Refusal(reason, ways))
+    return refusals
+
+
+#: The options that make the field at a path a time, in a unit where there is one; none where its values are no times.
+TimeWays = Callable[[FieldPath, EpochUnit | None], tuple[str, ...]]
+
+
+def declared_columns(wishes: Wishes) -> tuple[tuple[Column, ...], tuple[Refusal, ...]]:
+    """Return the columns of a table that nothing is inferred for, and what cannot be of them."""
+    columns = tuple(Column(0, ".".join(path), kind) for path, kind in wishes.columns)
+
+    def as_time(path: FieldPath, unit: EpochUnit | None) -> tuple[str, ...]:
+        del unit  # any fits a column that nothing is known of
+        column = with_type(columns, path, TIMESTAMPTZ)[1]
+        return (column_option((column.name,), type_text(column.type)),)
+
+    with_units, refused = with_epochs(columns, wishes.epochs, as_time)
+    inside = {
+        field: (as_text_option((field.split(".")[0],), lenient=wishes.lenient),)
+        for field in wishes.renames
+        if "." in field and type_at(columns, tuple(field.split("."))) is not None
+    }
+    payload = with_fields(with_units, wishes.renames)
+    return payload, (
+        *refused,
+        *unfit_floors(columns, wishes.floors, as_time),
+        *same_names(payload),
+        *unfit_renames(wishes.renames, payload, (), inside),
+    )
+
+
+def same_names(columns: Sequence[Column]) -> list[Refusal]:
+    """Refuse declared columns that SQL takes for one."""
+    refusals = []
+    names: dict[str, str] = {}
+    for column in columns:
+        first = names.setdefault(column.name.casefold(), column.name)
+        if first == column.name:
+            continue
+        field = column.keys[-1] if column.keys else column.name
+        other = other_name(field, [each.name for each in columns])
+        refusals.append(
+            Refusal(
+                f"columns {spelled(first)} and {spelled(column.name)} differ in case only, which SQL does not tell apart; in "
+                f"place of the second",
+                (
+                    f"{column_option((other,), type_text(column.type))} {rename_option(field, other)}",
+                ),
+            )
+        )
+    return refusals
+
+
+def unfit_floors(
+    columns: Sequence[Column], floors: Sequence[FieldPath], as_time: TimeWays
+) -> list[Refusal]:
     """Refuse a floor of fields that do not exist or hold no time."""
     refusals = []
     for path in floors:
         kind = type_at(columns, path)
         if kind is None:
             names = [column.name for column in columns]
-            cure = did_you_mean(spell(path), names, f"the columns are {', '.join(names)}")
+            cure = did_you_mean(spell(path), names, _columns_are(names))
             refusals.append(
                 Refusal(f"{floor_option(path)}: there is no such column; {cure}", ())
             )
@@ -80,12 +183,14 @@ def unfit_floors(columns: Sequence[Column], floors: Sequence[FieldPath]) -> list
                 f"{floor_option(path)}: column {spell(path)} is {type_text(kind)}, and only timestamp and timestamptz "
                 f"have fractions of seconds"
             )
-            refusals.append(Refusal(reason, (column_option(path, "timestamptz"),)))
+            refusals.append(Refusal(reason, as_time(path, None)))
     return refusals
 
 
 def with_epochs(
-    columns: tuple[Column, ...], epochs: Sequence[tuple[FieldPath, EpochUnit]]
+    columns: tuple[Column, ...],
+    epochs: Sequence[tuple[FieldPath, EpochUnit]],
+    as_time: TimeWays,
 ) -> tuple[tuple[Column, ...], tuple[Refusal, ...]]:
     """Declare the units of times; refuse them of fields that do not exist or hold no time."""
     refusals = []
@@ -94,20 +199,80 @@ def with_epochs(
         kind = type_at(columns, path)
         if kind is None:
             names = [column.name for column in columns]
-            cure = did_you_mean(spell(path), names, f"the columns are {', '.join(names)}")
+            cure = did_you_mean(spell(path), names, _columns_are(names))
             refusals.append(Refusal(f"{option}: there is no such column; {cure}", ()))
         elif kind not in TIME_TYPES:
             reason = (
                 f"{option}: column {spell(path)} is {type_text(kind)}, and only date, timestamp and timestamptz can "
                 f"have a unit"
             )
-            refusals.append(Refusal(reason, (column_option(path, "timestamptz"),)))
+            refusals.append(Refusal(reason, as_time(path, unit)))
         else:
             columns = with_epoch_unit(columns, path, unit)
     return columns, tuple(refusals)
 
 
-def unfit_declared(
+def _columns_are(names: Sequence[str]) -> str:
+    return f"the columns are {', '.join(first_of(names))}"
+
+
+def values_as_time(
+    root: FieldValues,
+    columns: tuple[Column, ...],
+    declared: Collection[FieldPath],
+    floors: Sequence[FieldPath],
+    *,
+    lenient: bool,
+) -> TimeWays:
+    """Return the ways of inferred columns with exceptions, where the values at a path are such times."""
+
+    def ways(path: FieldPath, unit: EpochUnit | None) -> tuple[str, ...]:
+        around = [path[:end] for end in range(1, len(path)) if path[:end] in declared]
+        owner = around[0] if around else path
+        changed, _ = with_type(columns, path, TIMESTAMPTZ)
+        kind = type_at(changed, owner)
+        if unit is not None:
+            changed = with_epoch_unit(changed, path, unit)
+        if kind is None or _unfit(root, _fields_of(changed, floors), owner, lenient=lenient):
+            return ()
+        return (column_option(owner, type_text(kind)),)
+
+    return ways
+
+
+def ways_inside(root: FieldValues, wishes: Wishes) -> dict[str, tuple[str, ...]]:
+    """The options that do something about renamed fields which lie inside others."""
+    ways: dict[str, tuple[str, ...]] = {}
+    for name in wishes.renames:
+        node = resolve(tuple(name.split(".")), root, FieldValues.inside)
+        if node is not None and len(node.path) > 1:
+            as_text = as_text_option(node.path[:1], lenient=wishes.lenient)
+            ways[name] = (leave_out_option(node.path), as_text)
+    return ways
+
+
+def unfit_values(
+    root: FieldValues,
+    columns: tuple[Column, ...],
+    declared: Mapping[FieldPath, pa.DataType],
+    units: Mapping[FieldPath, EpochUnit],
+    wishes: Wishes,
+) -> list[Refusal]:
+    """Refuse declared types, and units, that the values do not fit; ``columns`` have both."""
+    types = {path: kind for path, kind in declared.items() if path not in units}
+    refusals = [] if wishes.lenient else _unfit_declared(root, columns, types, wishes.floors)
+    of_times = {
+        path: unit
+        for path, unit in units.items()
+        if type_at(columns, path) in TIME_TYPES
+        and not any(path[:length] in declared for length in range(1, len(path)))
+    }
+    return refusals + _unfit_units(
+        root, columns, of_times, wishes.floors, lenient=wishes.lenient
+    )
+
+
+def _unfit_declared(
     root: FieldValues,
     columns: tuple[Column, ...],
     declared: Mapping[FieldPath, pa.DataType],
@@ -130,7 +295,7 @@ def unfit_declared(
     return refusals
 
 
-def unfit_units(
+def _unfit_units(
     root: FieldValues,
     columns: tuple[Column, ...],
     units: Mapping[FieldPath, EpochUnit],
@@ -194,10 +359,8 @@ def _fields_of(columns: tuple[Column, ...], floors: Sequence[FieldPath]) -> dict
     times = [
         path for path in floors if pa.types.is_timestamp(type_at(columns, path) or pa.null())
     ]
-    binding = Binding(
-        "", epoch_units=units_by_id(columns, schema), floors=ids_at(times, schema)
-    )
-    return {field.path: field for field in payload_fields("", schema, binding)}
+    read_as = JsonFormat("strict", units_by_id(columns, schema), ids_at(times, schema))
+    return {field.path: field for field in payload_fields("", schema, Binding("", read_as))}
 
 
 def _inside(fields: Mapping[str, Field], outer: Field | None, name: str) -> Field | None:

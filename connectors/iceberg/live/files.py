@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 
 from connectors.iceberg.errors import decoding, file_errors
 from connectors.iceberg.live.folder import METADATA, LiveFolder, LostFolder, writing_errors
-from connectors.iceberg.live.manifests import EncodedFile, encode_file
+from connectors.iceberg.live.manifests import EncodedFile, NewSnapshot, encode_file
 from connectors.iceberg.live.parquet import write_data_file
 from connectors.iceberg.live.snapshot import (
     encoded,
@@ -161,7 +161,7 @@ class LiveFiles:
         return source
 
     def _read(self, pin: Pin) -> LiveSource:
-        io = self._store.files(pin.table, pin.metadata_location)
+        io = self._store.files.of(pin.table, pin.metadata_location)
         with io.new_input(pin.metadata_location).open() as stream:
             raw = stream.read()
         with decoding("metadata files"):
@@ -287,13 +287,15 @@ class LiveFiles:
                 written = write_snapshot(
                     output("-m.avro"),
                     output("-list.avro"),
-                    version=version,
-                    schema=source.schema,
-                    spec_id=unpartitioned_spec(source.document),
-                    snapshot_id=snapshot_id,
-                    parent_id=pin.snapshot_id,
-                    sequence_number=int(source.document["last-sequence-number"]) + 1,
-                    first_row_id=first_row_id(source.document),
+                    NewSnapshot(
+                        version=version,
+                        schema=source.schema,
+                        spec_id=unpartitioned_spec(source.document),
+                        snapshot_id=snapshot_id,
+                        parent_id=pin.snapshot_id,
+                        sequence_number=int(source.document["last-sequence-number"]) + 1,
+                        first_row_id=first_row_id(source.document),
+                    ),
                     files=files,
                     pinned=source.manifests,
                 )
@@ -326,7 +328,7 @@ class LiveFiles:
             return read_metadata(stream.read(), table_location)
 
     def remove(self, catalog: str, paths: Iterable[str]) -> None:
-        """Remove files of answers that nobody may read any more."""
+        """Remove files of answers whose time is over."""
         paths = tuple(paths)
         self._folder(catalog).remove(paths)
         with self._lock:
@@ -359,7 +361,7 @@ class LiveFiles:
             raise BadConfig(
                 f"catalog {catalog} names no warehouse beside which live files could go; set iceberg_rest.live_location."
             )
-        made = LiveFolder(self._store.io_at(catalog, location), location, self._ttl_s)
+        made = LiveFolder(self._store.files.io_at(catalog, location), location, self._ttl_s)
         with self._lock:
             return self._folders.setdefault(catalog, made)
 

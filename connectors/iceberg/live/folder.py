@@ -4,7 +4,7 @@ A replica owns one folder with a heartbeat in it. Anyone may remove a folder who
 that answers are good for; both times are the store's, so no clock of ours decides. Paths are never used again.
 
 A replica that stood still for so long, and goes on, leaves its folder: two beats of one folder are at most that time apart,
-by the store's clock, so what has one more beat was removed by nobody.
+by the store's clock, so no replica removes what has one more beat.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class LiveFolder:
             raise
 
     def check(self) -> None:
-        """Make sure that nobody may have removed the folder: where its last beat is old by a clock of ours, beat.
+        """Make sure that no replica may have removed the folder: beat where its last beat is old by a clock of ours.
 
         Raises:
             LostFolder, ColdStoreUnavailable: as ``beat``; or another thread waits for the store already.

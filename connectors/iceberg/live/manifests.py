@@ -60,38 +60,53 @@ def encode_file(file: DataFile) -> EncodedFile:
     return EncodedFile(encoded.getvalue(), file.record_count, file.file_size_in_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class NewSnapshot:
+    """What manifests and their list say of the snapshot that is written.
+
+    ``spec_id`` is the spec of its files. ``first_row_id`` is the table's next one in format version 3, None before.
+    """
+
+    version: FormatVersion
+    schema: Schema
+    spec_id: int
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    first_row_id: int | None
+
+
 def write_manifest(
     output: OutputFile,
     files: Sequence[EncodedFile],
-    *,
-    version: FormatVersion,
-    schema: Schema,
-    spec_id: int,
-    snapshot_id: int,
-    sequence_number: int,
+    snapshot: NewSnapshot,
 ) -> ManifestFile:
     """Write a manifest of files that the snapshot adds; return its entry for a list."""
     head = BytesIO()
     encoder = BinaryEncoder(head)
     encoder.write_int(ManifestEntryStatus.ADDED)
-    for value in (snapshot_id, None, None):  # the file's sequence numbers are the manifest's
+    for value in (
+        snapshot.snapshot_id,
+        None,
+        None,
+    ):  # the file's sequence numbers are the manifest's
         encoder.write_int(0 if value is None else 1)
         if value is not None:
             encoder.write_int(value)
     # Version 3 adds optional fields at the end: the first row's id, which is the manifest's, and those of delete files.
     start, end = (
         head.getvalue(),
-        _NULL * (len(DATA_FILE_TYPE[version]) - len(DATA_FILE_TYPE[2])),
+        _NULL * (len(DATA_FILE_TYPE[snapshot.version]) - len(DATA_FILE_TYPE[2])),
     )
     raw = _container(
         {
-            "schema": schema.model_dump_json(),
+            "schema": snapshot.schema.model_dump_json(),
             "partition-spec": "[]",
-            "partition-spec-id": str(spec_id),
-            "format-version": str(version),
+            "partition-spec-id": str(snapshot.spec_id),
+            "format-version": str(snapshot.version),
             "content": "data",
         },
-        _entry_schema(version),
+        _entry_schema(snapshot.version),
         [start + file.encoded + end for file in files],
     )
     _write(output, raw)
@@ -99,11 +114,11 @@ def write_manifest(
         _LATEST,
         manifest_path=output.location,
         manifest_length=len(raw),
-        partition_spec_id=spec_id,
+        partition_spec_id=snapshot.spec_id,
         content=ManifestContent.DATA,
-        sequence_number=sequence_number,
-        min_sequence_number=sequence_number,
-        added_snapshot_id=snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        min_sequence_number=snapshot.sequence_number,
+        added_snapshot_id=snapshot.snapshot_id,
         added_files_count=len(files),
         existing_files_count=0,
         deleted_files_count=0,
@@ -128,19 +143,14 @@ def read_list(source: InputFile) -> tuple[ManifestFile, ...]:
 def write_list(
     output: OutputFile,
     manifests: Sequence[ManifestFile],
-    *,
-    version: FormatVersion,
-    snapshot_id: int,
-    parent_id: int | None,
-    sequence_number: int,
-    first_row_id: int | None,
+    snapshot: NewSnapshot,
 ) -> tuple[int, int]:
-    """Write a list; return its bytes, and how many row ids it gives out, from ``first_row_id`` on (version 3; else None, and none).
+    """Write a list; return its bytes, and how many row ids it gives out (format version 3; 0 before).
 
     A manifest of data files that has no ids yet gets as many as it has rows (Iceberg spec, "First Row ID Assignment"): the
     live one, and those from before the table was of version 3.
     """
-    writer, encoded, next_id = _list_writer(version), [], first_row_id
+    writer, encoded, next_id = _list_writer(snapshot.version), [], snapshot.first_row_id
     for manifest in manifests:
         entry = BytesIO()
         if next_id is not None and _lacks_ids(manifest):
@@ -149,16 +159,20 @@ def write_list(
         writer.write(BinaryEncoder(entry), manifest)
         encoded.append(entry.getvalue())
     meta = {
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
-        "sequence-number": str(sequence_number),
-        "format-version": str(version),
+        "snapshot-id": str(snapshot.snapshot_id),
+        "parent-snapshot-id": "null" if snapshot.parent_id is None else str(snapshot.parent_id),
+        "sequence-number": str(snapshot.sequence_number),
+        "format-version": str(snapshot.version),
     }
-    if first_row_id is not None:
-        meta["first-row-id"] = str(first_row_id)
-    raw = _container(meta, _list_schema(version), encoded)
+    if snapshot.first_row_id is not None:
+        meta["first-row-id"] = str(snapshot.first_row_id)
+    raw = _container(meta, _list_schema(snapshot.version), encoded)
     _write(output, raw)
-    row_ids = 0 if next_id is None or first_row_id is None else next_id - first_row_id
+    row_ids = (
+        0
+        if next_id is None or snapshot.first_row_id is None
+        else next_id - snapshot.first_row_id
+    )
     return len(raw), row_ids
 
 

@@ -12,11 +12,10 @@ from typing import Any
 
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import ManifestFile
-from pyiceberg.schema import Schema
 
 from connectors.iceberg.live.manifests import (
     EncodedFile,
-    FormatVersion,
+    NewSnapshot,
     read_list,
     write_list,
     write_manifest,
@@ -44,39 +43,14 @@ def pinned_manifests(io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]
 def write_snapshot(
     manifest_output: OutputFile,
     list_output: OutputFile,
+    snapshot: NewSnapshot,
     *,
-    version: FormatVersion,
-    schema: Schema,
-    spec_id: int,
-    snapshot_id: int,
-    parent_id: int | None,
-    sequence_number: int,
-    first_row_id: int | None,
     files: Sequence[EncodedFile],
     pinned: Sequence[ManifestFile],
 ) -> WrittenSnapshot:
-    """Write a manifest of ``files`` and a list that begins with it and goes on with ``pinned``.
-
-    ``first_row_id`` is the table's next one in format version 3, None before.
-    """
-    manifest = write_manifest(
-        manifest_output,
-        files,
-        version=version,
-        schema=schema,
-        spec_id=spec_id,
-        snapshot_id=snapshot_id,
-        sequence_number=sequence_number,
-    )
-    list_size, row_ids = write_list(
-        list_output,
-        (manifest, *pinned),
-        version=version,
-        snapshot_id=snapshot_id,
-        parent_id=parent_id,
-        sequence_number=sequence_number,
-        first_row_id=first_row_id,
-    )
+    """Write a manifest of ``files`` and a list that begins with it and goes on with ``pinned``."""
+    manifest = write_manifest(manifest_output, files, snapshot)
+    list_size, row_ids = write_list(list_output, (manifest, *pinned), snapshot)
     size = manifest.manifest_length + list_size
     return WrittenSnapshot(list_output.location, row_ids, size)
 

@@ -34,7 +34,7 @@ _READERS = 8
 #: What the engine opens ahead of a statement, or a new snapshot's files: of more, it may need few.
 MAX_OPENED = 64
 #: A store that is silent holds the engine for longer than a statement should wait for help, and others' files may be
-#: opened meanwhile.
+#: opened in that time.
 _OPENING_S, _OPENERS = 5.0, 2 * _READERS
 
 
@@ -250,7 +250,7 @@ def _fit(
         for field_id, _, kind in columns
     ):
         return Fit.NOT
-    # DuckDB takes names for the same whatever their case.
+    # DuckDB takes names for the same in any case.
     are_distinct = len({name.lower() for _, name in shape.columns}) == len(shape.columns)
     is_unchanged = all(
         (field_id, name) in shape.columns and types[field_id] == kind

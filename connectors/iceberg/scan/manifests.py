@@ -298,7 +298,10 @@ def live_files(io: FileIO, path: str) -> Sequence[DataFile]:
 
 
 def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
-    """Decode a manifest that the extension does not read: another codec, or statistics that are missing."""
+    """Decode a manifest that the extension does not read: another codec, or statistics that are missing.
+
+    Partition values of floating fields are left out: pyiceberg 0.12.0 rounds a double to a float (iceberg-python 3808).
+    """
     files = live_files(io, manifest.path)
     columns: dict[str, pa.Array] = {
         PATH: pa.array([file.file_path for file in files], pa.string()),
@@ -320,7 +323,9 @@ def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
             [list((ids or {}).values()) for ids in maps], pa.list_(kind)
         )
     for position in range(len(files[0].partition) if files else 0):
-        columns[f"p{position}"] = pa.array([file.partition[position] for file in files])
+        values = pa.array([file.partition[position] for file in files])
+        if not pa.types.is_floating(values.type):
+            columns[f"p{position}"] = values
     return Block(pa.table(columns))
 
 

@@ -232,7 +232,7 @@ class ColdPlan:
         DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
         month, year or hour, hashes UUIDs in its own way, and truncates texts to so many characters as one sees, where
         Iceberg counts code points; and it does not know that the truncation of the least whole numbers overflows. So it
-        loses rows. Nor does the engine survive each truncation of a decimal.
+        loses rows, and all whose partition is a uuid. Nor does the engine survive each truncation of a decimal.
 
         Raises:
             FileNotFoundError, OSError: as ``files``.
@@ -400,22 +400,22 @@ class _Pruning:
 
     def _projected(
         self, spec_id: int, condition: Condition
-    ) -> Iterator[tuple[PartitionPart, Condition]]:
-        """Yield fields of partitions and the conditions on their values."""
+    ) -> Iterator[tuple[PartitionPart, pa.DataType, Condition]]:
+        """Yield fields of partitions, the types of their values and the conditions on these."""
         column = self._columns[condition.column]
         for part in self._specs.get(spec_id, ()):
-            if part.source_id == column.field_id:
+            if part.source_id == column.field_id and part.kind is not None:
                 projected = on_partition(condition, part.transform, part.source, part.kind)
                 if projected is not None:
-                    yield part, projected
+                    yield part, part.kind, projected
 
     def _by_file(
         self, spec_id: int, files: Files, condition: Condition
     ) -> Iterator[tuple[Bounds, Condition]]:
-        for part, implied in self._projected(spec_id, condition):
-            values = files.partition(part.position, part.kind)
+        for part, kind, implied in self._projected(spec_id, condition):
+            values = files.partition(part.position, kind)
             if values is not None:
-                yield partition_bounds(values, part.transform, part.kind), implied
+                yield partition_bounds(values, part.transform, kind), implied
         column = self._columns[condition.column]
         bounds = files.bounds(column.field_id, bound_type(column.type))
         if bounds is not None:
@@ -424,10 +424,10 @@ class _Pruning:
     def _by_summary(
         self, spec_id: int, manifests: Sequence[Manifest], condition: Condition
     ) -> Iterator[tuple[Bounds, Condition]]:
-        for part, implied in self._projected(spec_id, condition):
-            bounds = _summarised(manifests, part.position, part.kind)
+        for part, kind, implied in self._projected(spec_id, condition):
+            bounds = _summarised(manifests, part.position, kind)
             if bounds is not None:
-                yield partition_bounds(bounds, part.transform, part.kind), implied
+                yield partition_bounds(bounds, part.transform, kind), implied
 
 
 def _summarised(

@@ -77,7 +77,7 @@ def is_misread(
     match transform:
         case transforms.TruncateTransform():
             return not isinstance(source, BinaryType)
-        case transforms.BucketTransform():
+        case transforms.BucketTransform() | transforms.IdentityTransform():
             return isinstance(source, UUIDType)
     if isinstance(transform, _TIMES):
         return lower is None or int.from_bytes(lower, "little", signed=True) < 0

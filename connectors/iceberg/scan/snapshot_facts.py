@@ -19,13 +19,13 @@ from planner.seam.cut import ColdSlice
 
 @dataclass(frozen=True, slots=True)
 class PartitionPart:
-    """One field of a partition spec that allows pruning."""
+    """One field of a partition spec. ``kind`` is the type of its values; None: they allow no pruning."""
 
     position: int
     source_id: int
     transform: Transform[Any, Any]
     source: IcebergType
-    kind: pa.DataType
+    kind: pa.DataType | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,9 @@ class Facts:
                 if isinstance(field.transform, IdentityTransform):
                     own.add(field.source_id)
                 kind = partition_type(field.transform, source)
-                if kind is not None:
-                    parts.append(
-                        PartitionPart(position, field.source_id, field.transform, source, kind)
-                    )
+                parts.append(
+                    PartitionPart(position, field.source_id, field.transform, source, kind)
+                )
             specs[spec_id] = tuple(parts)
         return cls(
             str(metadata.table_uuid),

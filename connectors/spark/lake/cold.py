@@ -96,7 +96,7 @@ def _snapshot(session: SparkSession, cut: TableCut) -> DataFrame:
 
 def _version(session: SparkSession, name: str, snapshot_id: int | None) -> DataFrame:
     rows = session.read.option("versionAsOf", str(snapshot_id)).table(name)
-    # On Spark Connect nothing is looked up before rows are asked for.
+    # On Spark Connect nothing is looked up before it is asked for.
     _ = rows.schema
     return rows
 

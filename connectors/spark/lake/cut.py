@@ -1,4 +1,4 @@
-"""One cut of several tables in Spark: every DataFrame of it stays that cut."""
+"""One cut of several tables in Spark: every action on a DataFrame of it reads that cut."""
 
 from __future__ import annotations
 

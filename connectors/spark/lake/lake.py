@@ -1,4 +1,4 @@
-"""Tables of a lake in a Spark session of the caller: cuts of several tables at one moment."""
+"""Tables of a lake in a user's Spark session: cuts of several tables at one moment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from connectors.cuts import BoundsCache, PastCuts, current_cuts
+from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
@@ -35,7 +35,7 @@ from planner.seam.time_travel import AtTime, ended, parse_cut
 from planner.spark_names import tables_of
 from planner.statement.references import check_no_side
 
-#: Tables of one cut at most, where none are named.
+#: Tables of one cut at most, where none is named.
 MAX_TABLES = 100
 #: Pins are read anew with every cut; nothing is refreshed in between.
 _NEVER_S = 365 * 86_400.0
@@ -76,7 +76,7 @@ class Lake:
             Path(tempfile.mkdtemp(prefix="thermocline-tails-")) if is_local(session) else None
         )
         self._folder = folder
-        # Not before: DataFrames of its cuts may outlive all that refers to this.
+        # Not before: DataFrames of its cuts may outlive all references to this.
         atexit.register(self.close)
         ship_to(session)
         self._tails = TailKeeper(
@@ -133,7 +133,7 @@ class Lake:
             self._bounds,
             names,
             max_staleness_s=staleness_s,
-            wait_for=None if wait_for is None else parse_wait_for(wait_for),
+            wait=WaitFor({} if wait_for is None else parse_wait_for(wait_for)),
         )
         if timestamp is None:
             return self._made(cuts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connectors.cuts import BoundsCache, PastCuts, current_cuts
+from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
@@ -45,8 +45,8 @@ class OpenedLake:
 
     def cut(self, table: TableName, wait_for: str | None = None) -> TableCut:
         """Cut a table as it is, once it has the records of ``wait_for``; raises as ``connectors.cuts.current_cuts``."""
-        records = None if wait_for is None else parse_wait_for(wait_for)
-        cuts, _ = current_cuts(self.pins, self.bounds, [table], wait_for=records)
+        ends = {} if wait_for is None else parse_wait_for(wait_for)
+        cuts, _ = current_cuts(self.pins, self.bounds, [table], wait=WaitFor(ends))
         return cuts[table]
 
     def past_cut(self, entry: CutEntry) -> TableCut:

@@ -22,9 +22,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from connectors.spark.errors import pack
+from connectors.spark.filter_option import RowFilter, parse_filter
 from connectors.spark.lake.opened import OpenedLake
 from connectors.spark.lake.stream import LakeStream, StreamOptions
-from connectors.spark.lake.tasks import TaskReader, rows_of, shares
+from connectors.spark.lake.tasks import TaskReader, shares
 from connectors.spark.options import LakeSettings, check_options, chosen_columns
 from connectors.spark.remote.load import OPTIONS, address_of, planned_load
 from connectors.spark.remote.plan import ServedPlan, ServedReader, ServerAddress
@@ -34,13 +35,12 @@ from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
 from planner.errors import BadParameter, FederationError
 from planner.names import Side, TableName
+from planner.reading.filters import EVERYTHING
 from planner.reading.plan import plan_rows
 from planner.schema import TableSchema
 from planner.seam.cut import TableCut, cold_cut
 from planner.seam.freshness import parse_freshness
 from planner.seam.time_travel import parse_cut
-from planner.spark_condition_text import parse_condition
-from planner.spark_conditions import SparkCondition, columns_of
 
 FORMAT = "thermocline"
 _BATCH = ("table", "path", "columns", "filter", "cut", "freshness", "wait_for", "side")
@@ -88,11 +88,11 @@ class LakeSource(DataSource):
     registered: ServerAddress | None
 
     def __init__(self, options: dict[str, str]) -> None:
-        # Spark's own mapping, which takes its keys in any case; a dict of it would lose that.
+        # Spark's own mapping, which finds keys in any case; a dict of it would lose that.
         super().__init__(options)
         self._cut: TableCut | None = None
         self._columns: TableSchema | None = None
-        self._condition: SparkCondition | None = None
+        self._condition: RowFilter | None = None
         self._plan: ServedPlan | None = None
         self._has_planned = False
 
@@ -156,7 +156,7 @@ class LakeSource(DataSource):
         self._columns = chosen_columns(table, schema, self.options.get("columns"))
         text = self.options.get("filter")
         if text is not None:
-            self._condition = parse_condition(text, table, schema)
+            self._condition = parse_filter(text, table, schema)
 
     def _settings(self) -> LakeSettings:
         if self.lake is None:
@@ -187,13 +187,13 @@ class LakeReader(DataSourceReader):
         columns: TableSchema,
         side: Side,
         settings: LakeSettings,
-        condition: SparkCondition | None = None,
+        condition: RowFilter | None = None,
     ) -> None:
         self._cut = cut
         self._side = side
         self._condition = condition
         self._settings = settings
-        self._tasks = _tasks(columns, settings, condition)
+        self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
@@ -202,7 +202,8 @@ class LakeReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         opened = OpenedLake.of(self._settings)
         try:
-            read = plan_rows(self._side, self._cut, rows_of(self._condition))
+            rows = EVERYTHING if self._condition is None else self._condition.files
+            read = plan_rows(self._side, self._cut, rows)
             columns = self._tasks.schema.columns
             return shares(opened.store, read, columns, self._condition)
         except FederationError as error:
@@ -212,17 +213,6 @@ class LakeReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._tasks.read(partition)
-
-
-def _tasks(
-    columns: TableSchema, settings: LakeSettings, condition: SparkCondition | None
-) -> TaskReader:
-    if condition is None:
-        return TaskReader(columns, settings.clusters, settings.secrets)
-    more = [column for column in columns_of(condition) if column not in columns.columns]
-    read = TableSchema(columns.schema_id, (*columns.columns, *more))
-    width = len(columns.columns)
-    return TaskReader(read, settings.clusters, settings.secrets, condition, width)
 
 
 def _table(opened: OpenedLake, options: Mapping[str, str]) -> TableName:
@@ -261,5 +251,5 @@ def _cut(opened: OpenedLake, table: TableName, options: Mapping[str, str]) -> Ta
         )
     if token is not None:
         return opened.past_cut(parse_cut(token).of(table))
-    # A load remembers nothing, so the log is measured under every freshness.
+    # A load remembers nothing: the log is measured, also where staleness is allowed.
     return opened.cut(table, wait_for) if side.has_tail else cold_cut(opened.pins.get(table))

@@ -21,19 +21,20 @@ from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.spark.columns import converted, spark_type
 from connectors.spark.errors import pack
+from connectors.spark.filter_option import RowFilter, row_errors
 from connectors.spark.publish.splits import RangeReader, Task
 from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, OFFSET_COLUMNS
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
-from planner.reading.filters import EVERYTHING, Condition, ScanFilter
+from planner.reading.filters import Condition, ScanFilter
 from planner.reading.plan import ColdMode, TableRead
 from planner.reading.shares import split_ranges
 from planner.schema import Column, TableSchema, project
 from planner.seam.binding import Binding
 from planner.seam.cut import TableCut
-from planner.spark_conditions import SparkCondition, both, duckdb_sql, files_filter, mask
 from planner.sql_text import identifier
+from planner.statement.conditions import both
 
 #: Rows of one Arrow batch from DuckDB.
 _BATCH_ROWS = 65_536
@@ -85,15 +86,14 @@ class HotShare(InputPartition):
 class TaskReader:
     """Reads shares on executors, in the columns of ``schema`` by field id. Pickled to them.
 
-    ``secrets`` are DuckDB's, for object stores; ``clusters`` librdkafka's properties by name. ``condition``: no other rows;
-    the columns behind the first ``width`` of ``schema`` are there for it alone.
+    ``secrets`` are DuckDB's, for object stores; ``clusters`` librdkafka's properties by name. ``condition``: no other rows.
+    Those of a ``ColdShare`` meet it already.
     """
 
     schema: TableSchema
     clusters: Mapping[str, Mapping[str, str]]
     secrets: tuple[str, ...]
-    condition: SparkCondition | None = None
-    width: int | None = None
+    condition: RowFilter | None = None
 
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a share; of nothing, nothing.
@@ -106,10 +106,7 @@ class TaskReader:
         try:
             batches = self._cold(share) if isinstance(share, ColdShare) else self._hot(share)
             for batch in batches:
-                rows = in_columns(share.table, batch, share.schema, self.schema)
-                if self.condition is not None:
-                    rows = rows.filter(mask(self.condition, rows))
-                yield rows if self.width is None else rows.select(range(self.width))
+                yield in_columns(share.table, batch, share.schema, self.schema)
         except FederationError as error:
             raise pack(error) from error
 
@@ -125,10 +122,19 @@ class TaskReader:
             timeout_s=_TIMEOUT_S,
         )
         with reader.opened() as log:
-            yield from reader.rows(log, share.ranges)
+            for batch in reader.rows(log, share.ranges):
+                if self.condition is None:
+                    yield batch
+                    continue
+                with engine(self.secrets).cursor() as cursor:
+                    yield self.condition.apply(cursor, share.table, batch)
 
     def _cold(self, share: ColdShare) -> Iterator[pa.RecordBatch]:
-        with cold_errors(share.table), engine(self.secrets).cursor() as cursor:
+        with (
+            cold_errors(share.table),
+            row_errors(share.table, self.condition),
+            engine(self.secrets).cursor() as cursor,
+        ):
             yield from cursor.execute(share.sql).to_arrow_reader(_BATCH_ROWS)
 
 
@@ -215,7 +221,7 @@ def shares(
     store: IcebergStore,
     read: TableRead,
     columns: Sequence[Column],
-    condition: SparkCondition | None = None,
+    condition: RowFilter | None = None,
 ) -> list[InputPartition]:
     """Share out what is read of a table; ``columns`` are those that are read, by field id.
 
@@ -225,11 +231,6 @@ def shares(
         FederationError: as ``IcebergStore.scan``.
     """
     return [*_cold(store, read, columns, condition), *_hot(read)]
-
-
-def rows_of(condition: SparkCondition | None) -> ScanFilter:
-    """Return which rows can matter under a condition, as statistics alone decide."""
-    return EVERYTHING if condition is None else files_filter(condition)
 
 
 def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFilter:
@@ -256,13 +257,15 @@ def _cold(
     store: IcebergStore,
     read: TableRead,
     columns: Sequence[Column],
-    condition: SparkCondition | None,
+    condition: RowFilter | None,
 ) -> list[InputPartition]:
     if not read.scans_cold:
         return []
     cut, ids = read.cut, {column.field_id for column in columns}
     schema, ranges = cut.cold.schema, read.cold_ranges
     names = {column.name for column in schema.columns if column.field_id in ids}
+    if condition is not None:
+        names |= condition.names
     if read.cold is ColdMode.WHOLE:
         # One column at least: rows without any could not be counted.
         names, rows = names or {schema.columns[0].name}, read.rows
@@ -283,17 +286,17 @@ def _share(
     relation: SqlRelation,
     names: Collection[str],
     ranges: Sequence[OffsetRange],
-    condition: SparkCondition | None,
+    condition: RowFilter | None,
 ) -> ColdShare:
     rows = relation.within(ranges).sql if ranges else relation.sql
-    listed = ", ".join(identifier(name) for name in cut.cold.schema.names if name in names)
-    where = "" if condition is None else f" WHERE {duckdb_sql(condition)}"
-    # The engine's own scan has all columns.
-    return ColdShare(
-        str(cut.table),
-        f"SELECT {listed} FROM ({rows}){where}",  # noqa: S608 - quoted
-        cut.cold.schema,
-    )
+    columns = [column for column in cut.cold.schema.columns if column.name in names]
+    if condition is None:
+        # The engine's own scan has all columns.
+        listed = ", ".join(identifier(column.name) for column in columns)
+        sql = f"SELECT {listed} FROM ({rows})"  # noqa: S608 - quoted
+    else:
+        sql = condition.rows_of(rows, columns)
+    return ColdShare(str(cut.table), sql, cut.cold.schema)
 
 
 def _hot(read: TableRead) -> list[InputPartition]:

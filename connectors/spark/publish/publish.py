@@ -1,8 +1,7 @@
-"""Publishes staged files: the offset compare-and-set as one Iceberg transaction (docs/internals/watermark.md).
+"""Commits a watermark as one Iceberg transaction (docs/internals/watermark.md); the publish of staged files is one such.
 
-Iceberg may apply a transaction again on newer metadata, so the decision is made inside, by a validator that gets the
-ancestry the commit is about to build on. It refuses any head but the one the watermark text names; then the whole is
-built again, check included.
+Every attempt decides on the newest metadata and commits on exactly these. Iceberg may apply a transaction again on newer
+ones: a validator inside refuses that, then the whole is decided and built again.
 """
 
 from __future__ import annotations
@@ -24,13 +23,8 @@ from connectors.spark.errors import SparkLost, java_errors
 from connectors.spark.metadata import TableState, each, load_table, read_state
 from connectors.spark.publish.append_files import LeadingMetrics
 from connectors.spark.publish.history_facts import SparkEvidence
-from connectors.spark.publish.stage import (
-    FOREVER_MS,
-    branch_of,
-    check_same_table,
-    staged_snapshot,
-)
-from connectors.table_facts import with_statistics
+from connectors.spark.publish.stage import branch_of, check_same_table, staged_snapshot
+from connectors.table_facts import Evidence, with_statistics
 from planner.errors import (
     CatalogUnavailable,
     FederationError,
@@ -41,9 +35,9 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.ports import Staged
-from planner.seam.binding import MIRROR, parse_binding
-from planner.seam.snapshots import TAG
-from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark, parse_watermark
+from planner.seam.binding import parse_binding
+from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG, WatermarkEntries
+from planner.seam.watermark import Watermark, parse_watermark
 from planner.tiering.plan import TieringPlan
 from planner.tiering.publish import advance, check_publish
 
@@ -55,7 +49,15 @@ _BACKOFF_S = 0.05
 _MAX_BACKOFF_S = 2.0
 
 
-class Publisher:
+#: Takes the newest metadata and returns the watermark to commit on them; raises to refuse.
+Decide = Callable[[TableState, Evidence], Watermark]
+#: Takes a transaction and the state it builds on; adds what changes. Returns the update that makes the snapshot, uncommitted.
+Change = Callable[[Any, TableState], Any]
+
+
+class WatermarkCommits:
+    """The commits of one table."""
+
     def __init__(self, session: SparkSession, table: TableName) -> None:
         self._session = session
         self._table = table
@@ -63,12 +65,13 @@ class Publisher:
         self._read: tuple[str, TableState] | None = None
         ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
 
-    def publish(self, staged: Staged) -> Watermark:
-        """Commit; return the watermark that then holds. See ``planner.ports.TieringTarget.publish``.
+    def commit(self, run: str, since: str, decide: Decide, change: Change) -> Watermark:
+        """Commit ``change`` with its watermark; return the watermark that then holds.
+
+        ``run`` is the watermark's, ``since`` that of the one it follows. The stage branch of ``run`` goes, if there is one.
 
         Raises:
-            TieringConflict, ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``check_publish``.
-            SnapshotExpired: somebody removed the staged rows. Plan again.
+            As ``decide`` and ``change``.
             CatalogUnavailable: it did not take the commit. If it still applies it later, the next plan starts
                 from there.
         """
@@ -80,13 +83,12 @@ class Publisher:
                 time.sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311
             try:
                 with java_errors(self._table):
-                    return self._try(staged)
-            except _BuiltOnOldHead:
+                    return self._try(run, since, decide, change)
+            except _BuiltOnOldState:
                 last = None
             except StalePlan:
                 # The conflict may be this run's own commit, if its answer was lost.
-                with java_errors(self._table):
-                    landed = landed_watermark(self._state(self._begin()), staged)
+                landed = self._landed(run, since)
                 if landed is None:
                     raise
                 return landed
@@ -98,8 +100,8 @@ class Publisher:
                 last = error
             except InternalError:
                 # A retry does not mend a bug; one look tells whether it struck after the commit.
-                with contextlib.suppress(FederationError), java_errors(self._table):
-                    landed = landed_watermark(self._state(self._begin()), staged)
+                with contextlib.suppress(FederationError):
+                    landed = self._landed(run, since)
                     if landed is not None:
                         return landed
                 raise
@@ -108,17 +110,23 @@ class Publisher:
             table=str(self._table),
         )
 
-    def _try(self, staged: Staged) -> Watermark:
+    def _landed(self, run: str, since: str) -> Watermark | None:
+        with java_errors(self._table):
+            return landed_watermark(self._state(self._begin()), run, since)
+
+    def _try(self, run: str, since: str, decide: Decide, change: Change) -> Watermark:
         transaction = self._begin()
         state = self._state(transaction)
-        landed = landed_watermark(state, staged)
+        landed = landed_watermark(state, run, since)
         if landed is not None:
             return landed
-        check = _AncestryCheck(
-            lambda head: self._decide(staged.plan, state.head, head, transaction)
+        mark = decide(
+            state, SparkEvidence(self._session, self._table, transaction, self._evidence)
         )
+        check = _AncestryCheck(lambda head: self._check_base(state, head, transaction))
         try:
-            mark = _build(self._session, staged, state, transaction, check)
+            update = change(transaction, state)
+            _add_watermark(transaction, update.validateWith(check), mark, state)
             failpoints.reach("before_commit")
             transaction.commitTransaction()
         except (Py4JError, PySparkException) as error:
@@ -136,9 +144,9 @@ class Publisher:
         """What the transaction builds on: the newest metadata, and newer when Iceberg applies it again.
 
         A metadata file never changes, so the one read last is not read again: with some hundred snapshots that
-        takes as long as the commit. What a transaction has added to is in no file.
+        takes as long as the commit.
         """
-        metadata = transaction.currentMetadata()
+        metadata = transaction.startMetadata()
         location = metadata.metadataFileLocation()
         if self._read is not None and location == self._read[0]:
             return self._read[1]
@@ -146,66 +154,78 @@ class Publisher:
         self._read = None if location is None else (location, state)
         return state
 
-    def _decide(
-        self, plan: TieringPlan, built_on: int | None, head: int | None, transaction: Any
-    ) -> None:
-        state = self._state(transaction)
-        if head != built_on or head is None or state.head != head:
-            raise _BuiltOnOldHead
-        check_same_table(plan, state)
-        _check_same_binding(plan, state)
-        evidence = SparkEvidence(self._session, self._table, transaction, self._evidence)
-        check_publish(plan, with_statistics(state.history, head, evidence), head)
+    def _check_base(self, state: TableState, head: int | None, transaction: Any) -> None:
+        if head != state.head or self._state(transaction) != state:
+            raise _BuiltOnOldState
 
 
-def _build(
-    session: SparkSession,
-    staged: Staged,
-    state: TableState,
-    transaction: Any,
-    check: _AncestryCheck,
-) -> Watermark:
-    """Add everything the commit holds to ``transaction``; the check runs inside the first step."""
-    run = staged.reference
-    head = check_same_table(staged.plan, state)
-    mark = advance(staged.plan, staged.outcomes, run=run, head=head)
-    text = format_watermark(mark)
+def _add_watermark(transaction: Any, update: Any, mark: Watermark, state: TableState) -> None:
+    """Add the text to a snapshot's ``update``, the mirror and the tag; drop the branch of the watermark's run."""
+    entries = WatermarkEntries.of(mark)
+    for key, text in entries.summary.items():
+        update.set(key, text)
+    update.commit()
+    properties = transaction.updateProperties()
+    for key, text in entries.properties.items():
+        properties.set(key, text)
+    properties.commit()
+    snapshot_id = transaction.table().currentSnapshot().snapshotId()
+    refs = transaction.manageSnapshots()
+    if TAG in state.refs:
+        refs.replaceTag(TAG, snapshot_id)
+    else:
+        refs.createTag(TAG, snapshot_id)
+    refs.setMaxRefAgeMs(TAG, NEVER_EXPIRES_MS)
+    if branch_of(mark.run) in state.refs:
+        refs.removeBranch(branch_of(mark.run))
+    refs.commit()
+
+
+def decide_publish(staged: Staged, state: TableState, evidence: Evidence) -> Watermark:
+    """Return the watermark of a publish on ``state``.
+
+    Raises:
+        TieringConflict, ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``check_same_table``, ``check_publish``.
+    """
+    plan = staged.plan
+    head = check_same_table(plan, state)
+    _check_same_binding(plan, state)
+    check_publish(plan, with_statistics(state.history, head, evidence), head)
+    return advance(plan, staged.outcomes, run=staged.reference, head=head)
+
+
+def append_staged(
+    session: SparkSession, staged: Staged, transaction: Any, state: TableState
+) -> Any:
+    """Return an append of the staged files.
+
+    Raises:
+        SnapshotExpired: as ``staged_snapshot``.
+    """
     append = transaction.newAppend()
     if staged.plan.splits:
-        source = staged_snapshot(staged.plan, state, run)
+        source = staged_snapshot(staged.plan.pin.table, state, staged.reference)
         table = transaction.table()
         metrics = LeadingMetrics(session, table)
         for file in each(table.snapshot(source).addedDataFiles(table.io())):
             append.appendFile(metrics.completed(file))
         append.set(_SOURCE_SNAPSHOT, str(source))
-    append.set(SUMMARY_KEY, text).validateWith(check).commit()
-    transaction.updateProperties().set(MIRROR, text).commit()
-    published = transaction.table().currentSnapshot().snapshotId()
-    refs = transaction.manageSnapshots()
-    if TAG in state.refs:
-        refs.replaceTag(TAG, published)
-    else:
-        refs.createTag(TAG, published)
-    refs.setMaxRefAgeMs(TAG, FOREVER_MS)
-    if branch_of(run) in state.refs:
-        refs.removeBranch(branch_of(run))
-    refs.commit()
-    return mark
+    return append
 
 
-class _BuiltOnOldHead(Exception):
-    """The table moved after the transaction was built."""
+class _BuiltOnOldState(Exception):
+    """The table moved after the decision."""
 
 
 class _AncestryCheck:
     """``org.apache.iceberg.SnapshotAncestryValidator`` (Iceberg 1.12) as a Python object.
 
-    Java's transaction refers to it, and its decision to the transaction: a cycle through two processes' memory that no
+    Java's transaction refers to it, and its check to the transaction: a cycle through two processes' memory that no
     collector sees. The caller must release it, or every publish leaves its table's whole metadata in the driver.
     """
 
-    def __init__(self, decide: Callable[[int | None], None]) -> None:
-        self._decide: Callable[[int | None], None] | None = decide
+    def __init__(self, check: Callable[[int | None], None]) -> None:
+        self._check: Callable[[int | None], None] | None = check
         self.refusal: Exception | None = None
 
     def validate(self, ancestors: Any) -> bool:
@@ -213,10 +233,10 @@ class _AncestryCheck:
         head = next((snapshot.snapshotId() for snapshot in each(ancestors)), None)
         self.refusal = None
         try:
-            if self._decide is None:
+            if self._check is None:
                 raise InternalError("A commit was checked after its end.")  # noqa: TRY301
-            self._decide(head)
-        except Exception as error:  # noqa: BLE001 - Java cannot carry it; ``publish`` raises it again
+            self._check(head)
+        except Exception as error:  # noqa: BLE001 - Java cannot carry it; ``commit`` raises it again
             self.refusal = error
         return self.refusal is None
 
@@ -225,22 +245,22 @@ class _AncestryCheck:
 
     def let_go(self) -> None:
         """Drop all references to Java objects, a refusal's frames included."""
-        self._decide = self.refusal = None
+        self._check = self.refusal = None
 
     class Java:
         implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
 
 
-def landed_watermark(state: TableState, staged: Staged) -> Watermark | None:
-    """Return the watermark of the commit of this run if the table has it.
+def landed_watermark(state: TableState, run: str, since: str) -> Watermark | None:
+    """Return the watermark of the commit of ``run`` if the table has it.
 
-    Walks back to the commit the plan started from; a broken chain is looked up in the tag.
+    Walks back to the commit of the run ``since``; a broken chain is looked up in the tag.
     """
     for text in _texts(state):
         mark = parse_watermark(text)
-        if mark.run == staged.reference:
+        if mark.run == run:
             return mark
-        if mark.run == staged.plan.start.run:
+        if mark.run == since:
             return None
     return None
 

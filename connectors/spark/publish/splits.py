@@ -93,7 +93,7 @@ class SplitReader:
 
     def _read(self, log: Log, decoder: Decoder, index: int) -> Iterator[pa.RecordBatch]:
         outcomes, rows, log_bytes = Outcomes(), 0, 0
-        source = TopicSource.of_table(self.schema, self.binding.address, self.topic_id)
+        source = TopicSource.of(decoder, self.binding.address, self.topic_id)
         for raw in log.fetch(source, self.tasks[index], timeout_s=self.timeout_s):
             log_bytes += raw.column(KAFKA_VALUE).nbytes
             decoded = decoder.decode(raw)
@@ -129,7 +129,7 @@ class SplitWriter:
     def _write(self, log: Log, index: int) -> None:
         reader, outcomes, rows, log_bytes = self.reader, Outcomes(), 0, 0
         decoder = reader.open_decoder(reader.schema, reader.binding)
-        source = TopicSource.of_table(reader.schema, reader.binding.address, reader.topic_id)
+        source = TopicSource.of(decoder, reader.binding.address, reader.topic_id)
         name = f"{index:05d}-{reader.run}"
         with TableFiles(self.folder, reader.schema.arrow, self.options, name=name) as files:
             for raw in log.fetch(source, reader.tasks[index], timeout_s=reader.timeout_s):
@@ -203,7 +203,7 @@ class RangeReader:
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of ``ranges`` as Spark holds them; ``epochs`` as ``planner.ports.Log.fetch``."""
         decoder = self.open_decoder(self.schema, self.binding)
-        source = TopicSource.of_table(self.schema, self.topic, self.topic_id)
+        source = TopicSource.of(decoder, self.topic, self.topic_id)
         with contextlib.closing(
             log.fetch(source, ranges, timeout_s=self.timeout_s, epochs=epochs)
         ) as records:

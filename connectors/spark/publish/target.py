@@ -1,98 +1,236 @@
-"""``planner.ports.TieringTarget`` on Spark and Iceberg's Java side."""
+"""``planner.ports.TieringTarget`` on Spark and Iceberg's Java side: stages a plan on a branch, publishes what is staged."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 
+from py4j.protocol import Py4JError
 from pyarrow.fs import FileSystem
 from pyspark.sql import SparkSession
 
 from connectors import failpoints
 from connectors.spark.errors import java_errors
-from connectors.spark.metadata import load_table, read_state, survey
-from connectors.spark.publish.publish import Publisher
-from connectors.spark.publish.stage import Stager, new_run
+from connectors.spark.metadata import (
+    TableState,
+    identifier,
+    load_state,
+    load_table,
+    survey,
+)
+from connectors.spark.publish.data_folder import TableFolder, data_folder
+from connectors.spark.publish.publish import WatermarkCommits, append_staged, decide_publish
+from connectors.spark.publish.splits import (
+    SplitReader,
+    SplitWriter,
+    Task,
+    TaskReport,
+    TaskReports,
+    TaskReportsParam,
+)
+from connectors.spark.publish.stage import (
+    branch_of,
+    check_same_table,
+    create_branch,
+    new_run,
+    remove_branches,
+    schema_changed,
+    staged_snapshot,
+    stale_branches,
+    write_by_spark,
+    write_by_tasks,
+)
+from planner.errors import FederationError, InternalError
 from planner.names import TableName
 from planner.ports import ColdStore, Decoder, Log, Staged
+from planner.reading.shares import share_out
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.cut import Pin
 from planner.seam.watermark import Outcomes, Watermark
 from planner.tiering.plan import TieringPlan
 from planner.tiering.triggers import ColdSurvey
+from planner.tiering.write_plan import (
+    ParquetOptions,
+    SparkWriter,
+    WritingFacts,
+    check_properties,
+    plan_write,
+)
 
-# A million records take seconds; minutes are for a broker that restarts meanwhile.
+# A million records take seconds; minutes are for a broker that restarts.
 TASK_TIMEOUT_S = 600.0
 #: What a lost task has to read again at most: half a minute's work. 40 bytes a row make a file of 160 MB.
 TASK_OFFSETS = 4_000_000
 
 
+@dataclass(eq=False)
 class SparkTieringTarget:
-    """One bound table. Not thread-safe; several targets may share a session."""
+    """One bound table. Not thread-safe; several targets may share a session.
 
-    def __init__(
-        self,
-        session: SparkSession,
-        cold: ColdStore,
-        table: TableName,
-        *,
-        open_log: Callable[[], AbstractContextManager[Log]],
-        open_decoder: Callable[[TableSchema, Binding], Decoder],
-        open_store: Callable[[Pin, str], FileSystem | None],
-        task_timeout_s: float = TASK_TIMEOUT_S,
-        max_task_offsets: int = TASK_OFFSETS,
-    ) -> None:
-        """``open_log`` and ``open_decoder`` are pickled and called on the executors.
+    ``open_log`` and ``open_decoder`` are pickled and called on the executors. ``open_store`` returns Arrow's file system
+    for a location of the pinned table in an object store, with its keys; None: there is none.
+    """
 
-        ``open_store`` returns Arrow's file system for a location of the pinned table in an object store, with its keys.
-        """
-        self._session = session
-        self._cold = cold
-        self._table = table
-        self._stager = Stager(
-            session,
-            table,
-            open_log,
-            open_decoder,
-            open_store,
-            task_timeout_s=task_timeout_s,
-            max_task_offsets=max_task_offsets,
-        )
-        self._publisher = Publisher(session, table)
+    session: SparkSession
+    cold: ColdStore
+    table: TableName
+    open_log: Callable[[], AbstractContextManager[Log]]
+    open_decoder: Callable[[TableSchema, Binding], Decoder]
+    open_store: Callable[[Pin, str], FileSystem | None]
+    task_timeout_s: float = TASK_TIMEOUT_S
+    max_task_offsets: int = TASK_OFFSETS
+
+    def __post_init__(self) -> None:
+        # One for all runs: pyspark keeps every accumulator for the life of the process.
+        self._reports = self.session.sparkContext.accumulator({}, TaskReportsParam())
+        self._commits = WatermarkCommits(self.session, self.table)
 
     def pin(self) -> Pin:
-        return self._cold.pin(self._table)
+        return self.cold.pin(self.table)
 
     def survey(self) -> ColdSurvey:
-        with java_errors(self._table):
-            loaded = load_table(self._session, self._table)
-            return survey(self._table, read_state(self._session, loaded.operations().current()))
+        with java_errors(self.table):
+            return survey(self.table, load_state(self.session, self.table))
 
     def stage(self, plan: TieringPlan) -> Staged:
+        """Read all splits and commit their rows to the branch of a new run.
+
+        Raises:
+            TieringConflict: the table was replaced or its schema changed since the plan's pin.
+            UnsupportedFile, BadBinding: as ``check_properties``.
+            UndecodableRecord, OffsetsExpired, LogTruncated, LogUnavailable: as the executors met them.
+        """
         run = new_run()
         outcomes, log_bytes = Outcomes(), 0
         if plan.splits:
             try:
-                outcomes, log_bytes = self._stager.write(plan, run)
+                with java_errors(self.table):
+                    outcomes, log_bytes = self._write(plan, run)
             except BaseException:
-                self._stager.drop(run)
+                self._drop(run)
                 raise
         failpoints.reach("after_stage")
         return Staged(plan, run, outcomes, log_bytes)
 
+    def _write(self, plan: TieringPlan, run: str) -> tuple[Outcomes, int]:
+        """Return outcomes and bytes read."""
+        state = create_branch(self.session, self.table, run, partial(self._head, plan))
+        self._check_columns(plan)
+        loaded = load_table(self.session, self.table)
+        folder = data_folder(self.session, loaded, partial(self.open_store, plan.pin))
+        writing = plan_write(
+            WritingFacts(
+                schema=plan.pin.schema,
+                offsets=plan.offsets,
+                bytes_per_offset=plan.bytes_per_offset,
+                survey=survey(self.table, state),
+                properties=state.properties,
+                partitions=state.partitions,
+                sort_id=state.sort_id,
+                sort=state.sort,
+                parallelism=self.session.sparkContext.defaultParallelism,
+                max_task_offsets=self.max_task_offsets,
+                obstacle=folder.reason if isinstance(folder, SparkWriter) else None,
+            )
+        )
+        # An estimate may ask for fewer tasks than what a lost task may read again allows; never for more
+        # than there are splits to share out.
+        tasks = share_out(plan.splits, writing.layout.tasks)
+        reader = self._reader(plan, run, tasks)
+        self._reports.value = {}
+        self._name_jobs()
+        try:
+            if isinstance(writing.writer, ParquetOptions) and isinstance(folder, TableFolder):
+                writer = SplitWriter(reader, self.table, folder, writing.writer)
+                write_by_tasks(self.session, loaded, writer)
+            else:
+                write_by_spark(self.session, self.table, reader, writing)
+            reports: TaskReports = self._reports.value
+        finally:
+            self._reports.value = {}
+        return self._counted(run, [reports.get((run, index)) for index in range(len(tasks))])
+
+    def _head(self, plan: TieringPlan, state: TableState) -> int:
+        """Return what the rows are staged on; refuse before anything is written."""
+        head = check_same_table(plan, state)
+        check_properties(self.table, state.properties)
+        return head
+
+    def _check_columns(self, plan: TieringPlan) -> None:
+        names = tuple(self.session.table(identifier(self.table)).schema.fieldNames())
+        if names != plan.pin.schema.names:
+            raise schema_changed(plan)
+
+    def _reader(self, plan: TieringPlan, run: str, tasks: tuple[Task, ...]) -> SplitReader:
+        return SplitReader(
+            run=run,
+            tasks=tasks,
+            schema=plan.pin.schema,
+            binding=plan.binding,
+            topic_id=plan.start.topic_id,
+            open_log=self.open_log,
+            open_decoder=self.open_decoder,
+            reports=self._reports,
+            timeout_s=self.task_timeout_s,
+        )
+
+    def _name_jobs(self) -> None:
+        """Tie this thread's jobs to the table: a pool of its own under FAIR scheduling, and a group to cancel."""
+        context = self.session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", str(self.table))
+        context.setJobGroup(str(self.table), f"tier {self.table}", interruptOnCancel=False)
+
+    def _counted(self, run: str, reports: Sequence[TaskReport | None]) -> tuple[Outcomes, int]:
+        """Add up the reports, which must be of every task and agree with the rows in the files."""
+        total, handed_over, log_bytes = Outcomes(), 0, 0
+        for report in reports:
+            if report is None:
+                raise InternalError(
+                    f"{self.table}: a task ended without a report; nothing was published.",
+                    table=str(self.table),
+                )
+            total += report.outcomes
+            handed_over += report.rows
+            log_bytes += report.log_bytes
+        state = load_state(self.session, self.table)
+        snapshot_id = staged_snapshot(self.table, state, run)
+        written = state.history.snapshots[snapshot_id].count("added-records") or 0
+        if written != handed_over:
+            raise InternalError(
+                f"{self.table}: executors handed over {handed_over} rows and the staged files hold {written}; "
+                f"nothing was published.",
+                table=str(self.table),
+            )
+        return total, log_bytes
+
     def publish(self, staged: Staged) -> Watermark:
         failpoints.reach("before_publish")
-        mark = self._publisher.publish(staged)
+        mark = self._commits.commit(
+            staged.reference,
+            staged.plan.start.run,
+            partial(decide_publish, staged),
+            partial(append_staged, self.session, staged),
+        )
         failpoints.reach("after_publish")
         return mark
 
     def discard(self, staged: Staged) -> None:
-        self._stager.drop(staged.reference)
+        self._drop(staged.reference)
+
+    def _drop(self, run: str) -> None:
+        # Best effort: a branch that stays is stale later, and no reader sees it.
+        with contextlib.suppress(FederationError), java_errors(self.table):
+            remove_branches(self.session, self.table, (branch_of(run),))
 
     def cancel(self) -> None:
-        self._stager.cancel()
+        """Cancel the jobs of this table's thread on Spark, unless Spark has ended."""
+        with contextlib.suppress(Py4JError, OSError):
+            self.session.sparkContext.cancelJobGroup(str(self.table))
 
     def drop_stale(
         self, *, older_than_s: float, clock: Callable[[], float] = time.time
@@ -102,4 +240,7 @@ class SparkTieringTarget:
         ``older_than_s`` must exceed the longest staging there is. A tierer that still lives finds its branch
         gone, publishes nothing and plans again.
         """
-        return self._stager.drop_stale(older_than_s, clock())
+        with java_errors(self.table):
+            stale = stale_branches(load_state(self.session, self.table), clock() - older_than_s)
+            remove_branches(self.session, self.table, stale)
+        return stale

@@ -22,7 +22,7 @@ from planner.seam.time_travel import parse_cut
 from planner.spark_names import tables_of
 from planner.sql_text import literal
 
-#: Tables of one cut at most, where nobody named them.
+#: Tables of one cut at most, where none is named.
 _MAX_TABLES = 100
 
 

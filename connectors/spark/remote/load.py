@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from connectors.spark.columns import spark_type
+from connectors.spark.filter_option import check_filter, in_parentheses
 from connectors.spark.options import chosen_columns
 from connectors.spark.remote.plan import ServedPlan, ServerAddress, settings_at
 from planner.errors import BadParameter
@@ -21,8 +22,6 @@ from planner.names import TableName, name_parts
 from planner.schema import Column, TableSchema
 from planner.seam.cut import TableCut
 from planner.seam.time_travel import format_cut, parse_cut
-from planner.spark_condition_text import parse_condition
-from planner.spark_conditions import duckdb_sql
 from planner.sql_text import identifier
 
 #: Options that say which server, and as whom.
@@ -97,11 +96,10 @@ def planned_load(address: ServerAddress, options: Mapping[str, str]) -> ServedPl
     schema = _table_schema(whole.schema)
     names = chosen_columns(table, schema, columns).names
     listed = ", ".join(map(identifier, names))
-    where = (
-        ""
-        if condition is None
-        else f" WHERE {duckdb_sql(parse_condition(condition, table, schema))}"
-    )
+    where = ""
+    if condition is not None:
+        check_filter(condition, table, schema)
+        where = f" WHERE {in_parentheses(condition)}"
     return ServedPlan.of(address, f"SELECT {listed} FROM {source}{where}", settings, most)  # noqa: S608
 
 

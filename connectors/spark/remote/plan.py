@@ -1,7 +1,7 @@
 """Answers of a Thermocline server for Spark: planned once, read by tasks. The server applies its user's grants.
 
 A plan is the server's ticket, and the cut it stands for. When the ticket's time is over, the statement is planned again at
-that cut, so whatever is done with a DataFrame reads the same rows.
+that cut, so every action on a DataFrame reads the same rows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ServerAddress:
         """Connect; errors of the driver within the block are raised as ours.
 
         Raises:
-            FederationError: nobody answers, or does not let this user in; and what the server refuses.
+            FederationError: no server answers, or it does not let this user in; and what the server refuses.
         """
         client = _client()
         try:

@@ -25,9 +25,9 @@ from types import TracebackType
 from urllib.parse import unquote
 
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
-from proxy.access.shares import Shares
+from proxy.access.fairness import Slots
+from proxy.access.limits import FAILURES_PER_S, Failures
 from proxy.deadline import Cancellation, Deadline
-from proxy.flightsql.state.failures import PER_S, Failures
 from proxy.ops.call_record import CallRecord, Journal
 
 _log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Call:
         #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
         self._awaits: tuple[float, FederationError] | None = None
         self._abandoned_s: float | None = None
-        self.max_failures_per_s: float | None = PER_S
+        self.max_failures_per_s: float | None = FAILURES_PER_S
 
     def await_upload(self, limit_s: float) -> None:
         """Have the call given up when its client sends nothing within ``limit_s``; ``proceed`` ends the wait."""
@@ -198,7 +198,7 @@ class Calls:
         poll_s: float = POLL_S,
     ) -> None:
         """``journals`` get the record of every call when it is over, on the call's own thread."""
-        self._shares = Shares(max_calls, "calls")
+        self._slots = Slots(max_calls, "calls")
         self._failures = Failures()
         self._journals = journals
         self._poll_s = poll_s
@@ -223,7 +223,7 @@ class Calls:
         with self._changed:
             if self._closed:
                 raise _shutting_down()
-            self._shares.take(owner)
+            self._slots.take(owner)
             self._live.add(call)
             if self._is_asleep:
                 self._is_asleep = False
@@ -240,8 +240,8 @@ class Calls:
             return
         with self._changed:
             if call in self._live:
-                self._shares.take(owner)
-                self._shares.leave(call.owner)
+                self._slots.take(owner)
+                self._slots.leave(call.owner)
                 call.owner = owner
 
     def end(self, call: Call) -> None:
@@ -257,7 +257,7 @@ class Calls:
         self.write_down(call.record)
         if call.record.has_failed:
             time.sleep(self._failures.pause_s(call.owner, call.max_failures_per_s))
-        self._shares.leave(call.owner)
+        self._slots.leave(call.owner)
 
     def refuse(self, record: CallRecord, per_s: float | None) -> None:
         """Write down a call that was not let in. All of those have one share of failures."""

@@ -14,12 +14,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.errors import LogUnavailable
-
 if TYPE_CHECKING:
-    from proxy.tail.reader.client import ReadJob
-    from proxy.tail.reader.ipc import ReadRequest
-    from proxy.tail.reader.source import TailSource
+    from proxy.tail.reader.ipc import ReadJob, ReadRequest
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +81,8 @@ class Ingestion:
         Raises:
             LogUnavailable: there is none.
         """
+        from proxy.tail.reader.ipc import gone
+
         with self._lock:
             for _ in range(2):  # the first try may show that it is dead
                 with contextlib.suppress(OSError):
@@ -94,8 +92,7 @@ class Ingestion:
         raise gone(request.source)
 
     def _assigned(self, request: ReadRequest) -> ReadJob:
-        from proxy.tail.reader.client import ReadJob
-        from proxy.tail.reader.ipc import Channel, Ended, send_request
+        from proxy.tail.reader.ipc import Channel, Ended, ReadJob, send_request
 
         worker = self._running()
         channel = Channel(_linked(worker))
@@ -138,10 +135,3 @@ def _linked(other: socket.socket) -> socket.socket:
             ours.close()
             raise
     return ours
-
-
-def gone(source: TailSource) -> LogUnavailable:
-    return LogUnavailable(
-        f"{source.topic_source.topic}: the server's process that reads topics ended; retry, it is started again.",
-        topic=source.topic_source.topic,
-    )

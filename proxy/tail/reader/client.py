@@ -1,84 +1,22 @@
-"""The server's side of the process that reads topics: sends read requests, receives decoded batches."""
+"""Reads topics by the process for them where it is worth the way, else in this one."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from planner.offsets import NO_EPOCHS, OffsetRange
-from proxy.tail.reader.child import Ingestion, gone
-from proxy.tail.reader.ipc import (
-    Channel,
-    Ended,
-    ReadRequest,
-    receive_batch,
-    receive_confirmed,
-)
+from proxy.tail.reader.child import Ingestion
+from proxy.tail.reader.ipc import ReadRequest
 from proxy.tail.reader.local import MUCH_OFFSETS
 from proxy.tail.reader.source import (
-    DecodedBatch,
     Pieces,
     Subscription,
     TailSource,
     TopicReader,
     TopicReaders,
 )
-
-#: Grace beyond a request's timeout before a silent worker counts as hung.
-_PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReadJob:
-    """A request that a worker carries out; one to follow is a ``Subscription``. For one thread; its owner closes it."""
-
-    channel: Channel
-    request: ReadRequest
-    on_loss: Callable[[], None]
-    note_peak: Callable[[int], None]
-
-    def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
-        """Ask for what is next."""
-        request = {"timeout_s": timeout_s, "ranges": [astuple(item) for item in ranges]}
-        with contextlib.suppress(Ended):  # its last frame says why: ``answer`` reads it
-            self.channel.send(request)
-
-    def answer(self, timeout_s: float) -> DecodedBatch | None:
-        """Return the answer to ``ask``.
-
-        Raises:
-            FederationError: what the worker met, or ``LogUnavailable``: it is gone.
-        """
-        with self._reading():
-            batch = receive_batch(
-                self.channel, self.request.source.schema.arrow, timeout_s + _PATIENCE_S
-            )
-        if batch is not None:
-            self.note_peak(batch.peak_bytes)
-        return batch
-
-    def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
-        """See ``Subscription.take``."""
-        self.ask(timeout_s, ranges)
-        batch = self.answer(timeout_s)
-        return None if batch is None else replace(batch, confirm=self.confirm)
-
-    def confirm(self) -> None:
-        """Wait until the last answer is confirmed. Raises as ``answer``."""
-        with self._reading():
-            receive_confirmed(self.channel, _PATIENCE_S)
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except (Ended, TimeoutError) as error:
-            self.on_loss()
-            raise gone(self.request.source) from error
-
-    def close(self) -> None:
-        self.channel.close()
 
 
 def remote_readers(ingestion: Ingestion, local: TopicReaders) -> TopicReaders:

@@ -6,19 +6,20 @@ numbers, texts and Arrow's format, each checked.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import resource
 import socket
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from planner import errors
-from planner.errors import FederationError, InternalError
+from planner.errors import FederationError, InternalError, LogUnavailable
 from planner.offsets import OffsetRange
 from planner.ports import Decoded
 from planner.seam.watermark import Outcomes
@@ -32,6 +33,8 @@ _AHEAD_BYTES = 64 * 1024
 #: Bounds far above any frame of ours. Refuse larger ones: another program sent them.
 _MAX_HEADER_BYTES = 64 * 1024 * 1024
 _MAX_BODY_BYTES = 8 * 1024 * 1024 * 1024
+#: Grace beyond a request's timeout before a silent worker counts as hung.
+_PATIENCE_S = 60.0
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -158,7 +161,7 @@ def send_batch(channel: Channel, batch: DecodedBatch | None) -> None:
     header = {
         "ranges": [astuple(item) for item in batch.ranges],
         "epochs": list(batch.epochs.items()),
-        "outcomes": astuple(decoded.outcomes),
+        "outcomes": list(decoded.outcomes),
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     channel.send(header, decoded.rows.serialize())
@@ -238,3 +241,62 @@ def _error(kind: str, message: str, facts: Mapping[str, object]) -> FederationEr
 
 def _is_plain(value: object) -> bool:
     return isinstance(value, str | int | float | bool | None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    """A request that a worker carries out; one to follow is a ``Subscription``. For one thread; its owner closes it."""
+
+    channel: Channel
+    request: ReadRequest
+    on_loss: Callable[[], None]
+    note_peak: Callable[[int], None]
+
+    def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
+        """Ask for what is next."""
+        request = {"timeout_s": timeout_s, "ranges": [astuple(item) for item in ranges]}
+        with contextlib.suppress(Ended):  # its last frame says why: ``answer`` reads it
+            self.channel.send(request)
+
+    def answer(self, timeout_s: float) -> DecodedBatch | None:
+        """Return the answer to ``ask``.
+
+        Raises:
+            FederationError: what the worker met, or ``LogUnavailable``: it is gone.
+        """
+        with self._reading():
+            batch = receive_batch(
+                self.channel, self.request.source.schema.arrow, timeout_s + _PATIENCE_S
+            )
+        if batch is not None:
+            self.note_peak(batch.peak_bytes)
+        return batch
+
+    def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
+        """See ``Subscription.take``."""
+        self.ask(timeout_s, ranges)
+        batch = self.answer(timeout_s)
+        return None if batch is None else replace(batch, confirm=self.confirm)
+
+    def confirm(self) -> None:
+        """Wait until the last answer is confirmed. Raises as ``answer``."""
+        with self._reading():
+            receive_confirmed(self.channel, _PATIENCE_S)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (Ended, TimeoutError) as error:
+            self.on_loss()
+            raise gone(self.request.source) from error
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+def gone(source: TailSource) -> LogUnavailable:
+    return LogUnavailable(
+        f"{source.topic}: the server's process that reads topics ended; retry, it is started again.",
+        topic=source.topic,
+    )

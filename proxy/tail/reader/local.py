@@ -7,14 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import Decoder, Log
-from planner.schema import TableSchema
-from planner.seam.binding import Binding
+from planner.ports import Decoder, DecoderFactory, Log, TopicSource
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.prefetch import Prefetcher, read_ahead
 from proxy.tail.reader.source import Pieces, Subscription, TailSource, TopicReaders
-
-DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
 #: Fetch up to this many offsets without a second thread: it would cost more than it gains.
 MUCH_OFFSETS = 20_000
@@ -45,11 +41,15 @@ class LocalReader:
     pacing: Pacing
     give_back: Callable[[], None] = lambda: None
 
+    @property
+    def topic_source(self) -> TopicSource:
+        return TopicSource.of(self.decoder, self.source.topic, self.source.topic_id)
+
     def follow(
         self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
     ) -> Subscription:
         return Prefetcher(
-            lambda: self.log.follow(self.source.topic_source, starts, epochs),
+            lambda: self.log.follow(self.topic_source, starts, epochs),
             self.decoder,
             f"tail {self.source.table}",
             pacing=self.pacing,
@@ -71,13 +71,12 @@ class LocalReader:
         return False
 
     def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
-        self.log.check_history(self.source.topic_source, offsets, epochs)
+        self.log.check_history(self.topic_source, offsets, epochs)
 
     def _pieces(
         self, ranges: Sequence[OffsetRange], timeout_s: float, epochs: Mapping[int, int]
     ) -> Pieces:
-        topic_source = self.source.topic_source
-        batches = self.log.fetch(topic_source, ranges, timeout_s=timeout_s, epochs=epochs)
+        batches = self.log.fetch(self.topic_source, ranges, timeout_s=timeout_s, epochs=epochs)
         with contextlib.closing(batches):
             for batch in batches:
                 yield self.decoder.decode(batch)

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import Decoded, TopicSource
+from planner.ports import Decoded
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.watermark import Outcomes
@@ -20,12 +20,13 @@ Pieces = Generator[Decoded, None, None]
 
 @dataclass(frozen=True, slots=True)
 class TailSource:
-    """A topic to read, and the schema and binding to decode it with."""
+    """A topic to read, and the schema and binding to decode it with. ``topic_id`` as in ``planner.ports.TopicSource``."""
 
     table: str
     schema: TableSchema
     binding: Binding
-    topic_source: TopicSource
+    topic: str
+    topic_id: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from planner.errors import Overloaded
 _COUNTS_S = 3600.0
 _SLOWED_S = 600.0
 #: Statements that a slowed-down user may run at one time.
-SLOWED_PLACES = 2
+SLOWED_SLOTS = 2
 #: How long a user is refused after the second end within the hour; four times as long after each further one.
 _REFUSED_S = 60.0
 _MAX_REFUSED_S = 900.0
@@ -32,7 +32,7 @@ _MAX_ENDS = 100
 _MAX_BYTES = 1 << 16
 
 
-class Suspects:
+class Blame:
     """Notes which users may be to blame, and judges which was. Thread-safe. ``None`` stands for anonymous callers.
 
     Anonymous callers are one user, and a server that admits them has no other: they are slowed down, never refused.
@@ -54,7 +54,7 @@ class Suspects:
         with contextlib.suppress(KeyError, TypeError, ValueError):
             self._ends = [(user, float(at_s), bool(sure)) for user, at_s, sure in left["ends"]]
             running = [(user, float(ran_s)) for user, ran_s in left["running"]]
-            self._blame_largest(running, is_sure=False)
+            self._assign_largest(running, is_sure=False)
         self._write()
 
     def note(self, running: Mapping[str | None, float]) -> None:
@@ -65,21 +65,21 @@ class Suspects:
             self._noted = dict(running)
             self._write()
 
-    def blame(self, user: str | None) -> None:
+    def assign(self, user: str | None) -> None:
         """Write down that this process ends for a statement of ``user``."""
         with self._lock:
             self._add(user, is_sure=True)
             self._close()
 
-    def blame_nobody(self) -> None:
+    def acquit(self) -> None:
         """Write down that long-running statements are not why this process ends."""
         with self._lock:
             self._close()
 
-    def blame_largest(self) -> None:
+    def assign_largest(self) -> None:
         """Blame the user with more running time than all others together, if there is one."""
         with self._lock:
-            self._blame_largest(list(self._noted.items()), is_sure=True)
+            self._assign_largest(list(self._noted.items()), is_sure=True)
             self._close()
 
     def check(self, user: str | None) -> None:
@@ -104,7 +104,7 @@ class Suspects:
         ends = self._of(user)
         if not ends or self._now_s() > max(ends[-1] + _SLOWED_S, self._refused_until_s(user)):
             return limit
-        return SLOWED_PLACES if limit is None else min(SLOWED_PLACES, limit)
+        return SLOWED_SLOTS if limit is None else min(SLOWED_SLOTS, limit)
 
     def _refused_until_s(self, user: str | None) -> float:
         ends = self._of(user, only_sure=True)
@@ -120,7 +120,9 @@ class Suspects:
             if name == user and at_s > since_s and (is_sure or not only_sure)
         ]
 
-    def _blame_largest(self, running: list[tuple[str | None, float]], *, is_sure: bool) -> None:
+    def _assign_largest(
+        self, running: list[tuple[str | None, float]], *, is_sure: bool
+    ) -> None:
         if not running:
             return
         user, ran_s = max(running, key=lambda entry: entry[1])
@@ -143,8 +145,8 @@ class Suspects:
 
 
 def new_file() -> int:
-    """Open a file without a name, for ``Suspects``; it ends with the last process that has it."""
-    return os.memfd_create("thermocline-suspects")
+    """Open a file without a name, for ``Blame``; it ends with the last process that has it."""
+    return os.memfd_create("thermocline-blame")
 
 
 def _read(file: int | None) -> dict[str, Any]:

@@ -7,28 +7,28 @@ import sys
 
 import pytest
 
-from proxy.process.suspects import SLOWED_PLACES
+from proxy.access.blame import SLOWED_SLOTS
 
 #: It flushes: its lines and those of the process that it starts go to one pipe, in the order in which they came about.
 SUPERVISOR = """
 import sys
 from functools import partial
 from proxy.process.supervisor import Supervisor
-from proxy.process.suspects import new_file
+from proxy.access.blame import new_file
 file = new_file()
 command = [sys.executable, "-c", sys.argv[1], str(file)]
 sys.exit(Supervisor(command, report=partial(print, flush=True), stop_grace_s=5, inherited=[file]).run())
 """
 CHILD = """
 import os, signal, sys, threading, time
-from proxy.process.suspects import Suspects
+from proxy.access.blame import Blame
 from proxy.process.watchdog import Watchdog
-suspects = Suspects(int(sys.argv[1]))
-if suspects.most("limited", None) is not None:
-    print("slowed", suspects.most("limited", None), suspects.most("admin", None), flush=True)
+blame = Blame(int(sys.argv[1]))
+if blame.most("limited", None) is not None:
+    print("slowed", blame.most("limited", None), blame.most("admin", None), flush=True)
     sys.exit(0)
 watchdog = Watchdog(
-    grace_s=0.2, max_process_bytes=None, long=lambda: {{"limited": 9.0, "admin": 1.0}}, suspects=suspects
+    grace_s=0.2, max_process_bytes=None, long=lambda: {{"limited": 9.0, "admin": 1.0}}, blame=blame
 )
 watchdog.farewell = lambda why: print("farewell:", why, flush=True)
 watchdog.start()
@@ -61,4 +61,4 @@ def test_the_next_process_slows_down_whose_statement_ended_the_last(way: str) ->
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert line in lines
-    assert lines[-1] == f"slowed {SLOWED_PLACES} None"
+    assert lines[-1] == f"slowed {SLOWED_SLOTS} None"

@@ -1,0 +1,301 @@
+"""Tiers each table of a loop: measures its log, decides whether it is due, and publishes what one round moves."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from connectors.jobs import events
+from connectors.jobs.loop import JobTable, TableLoop
+from connectors.jobs.round import RoundResult, always, not_bound, tier_once
+from planner.errors import FederationError, StalePlan
+from planner.names import TableName, by_cluster
+from planner.offsets import OffsetRange
+from planner.ports import Log, TieringTarget, TopicSource
+from planner.seam.binding import Binding
+from planner.seam.cut import LogBounds, Pin, check_topic
+from planner.tiering.plan import TieringBudget
+from planner.tiering.schedule import Backfill
+from planner.tiering.triggers import (
+    ColdSurvey,
+    Lag,
+    LogRetention,
+    Trigger,
+    decide,
+    measure_lag,
+)
+
+#: After a conflict another tierer has advanced the watermark: continue from there at once.
+CONFLICT_ATTEMPTS = 5
+#: Topics seldom change their settings: they are read once in this many reads of the tables.
+_READS_PER_RETENTION = 10
+#: Records of the first publish of a long ``drain``: the first rows are visible soon after Spark has started.
+_START_ROWS = 1_000_000
+#: Why ``drain`` publishes.
+_DRAIN = Trigger("age", 1.0)
+#: Records sampled per partition to learn their size; and the estimate when none is readable.
+_SAMPLE_OFFSETS = 100
+_SAMPLE_PARTITIONS = 4
+_GUESSED_BYTES = 200.0
+_SAMPLE_TIMEOUT_S = 5.0
+#: Log starts are compared over this time: retention removes whole segments, with long pauses.
+_PACE_S = 60.0
+
+IsDue = Callable[[Pin, LogBounds], bool]
+
+
+@dataclass(kw_only=True, eq=False)
+class TieringTable(JobTable):
+    """``pin`` and ``survey`` are read again with the table's facts, ``retention`` after ``retention_fresh_until_s``.
+
+    ``caught_up_at_s`` is the last time that the log's end was, or must have been, at the watermark, in seconds since 1970;
+    all other times are of the loop's clock.
+    """
+
+    target: TieringTarget
+    pin: Pin | None = None
+    survey: ColdSurvey = field(default_factory=ColdSurvey)
+    retention: LogRetention = field(default_factory=LogRetention)
+    retention_fresh_until_s: float = 0.0
+    caught_up_at_s: float = 0.0
+    bytes_per_offset: float = 0.0
+    _earlier: LogBounds | None = None
+    _earlier_s: float = 0.0
+    _backfill_from_s: float | None = None
+    _backfilled: int = 0
+
+    @property
+    def pinned(self) -> Pin:
+        if self.pin is None:
+            raise AssertionError
+        return self.pin
+
+    @property
+    def binding(self) -> Binding:
+        binding = self.pinned.binding
+        if binding is None:
+            raise AssertionError
+        return binding
+
+    def lag(
+        self, log: Log, pin: Pin, bounds: LogBounds, *, clock_s: float, now_s: float
+    ) -> Lag:
+        """Turn a measurement into the table's lag.
+
+        Raises:
+            TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``measure_lag``.
+        """
+        if not self.bytes_per_offset:
+            self.bytes_per_offset = sampled_bytes(log, bounds) or _GUESSED_BYTES
+        if not self.caught_up_at_s:
+            # Without a time of the last publish, the lag counts as new.
+            published_at_s = self.survey.published_at_s
+            self.caught_up_at_s = now_s if published_at_s is None else published_at_s
+        lag = measure_lag(
+            pin,
+            bounds,
+            self.survey,
+            bytes_per_offset=self.bytes_per_offset,
+            # Clocks of other machines may be ahead.
+            age_s=max(0.0, now_s - max(self.survey.published_at_s or 0.0, self.caught_up_at_s)),
+            retention=self.retention,
+            earlier=self._earlier,
+            elapsed_s=clock_s - self._earlier_s,
+        )
+        if not lag.rows:
+            self.caught_up_at_s = now_s
+        if self._earlier is None or clock_s - self._earlier_s >= _PACE_S:
+            self._earlier, self._earlier_s = bounds, clock_s
+        return lag
+
+    def due(self, lag: Lag, binding: Binding) -> Trigger | None:
+        return decide(lag, self.survey, binding, self.retention)
+
+    def published(self, done: RoundResult, clock_s: float) -> Backfill | None:
+        """Learn from a publish; return the progress of a table that was more than one publish behind."""
+        if done.plan.offsets:
+            self.bytes_per_offset = done.log_bytes / done.plan.offsets
+        if self._backfill_from_s is None:
+            if not done.lag:
+                return None
+            self._backfill_from_s = clock_s - done.stage_s - done.publish_s
+            self._backfilled = 0
+        self._backfilled += done.plan.offsets
+        backfill = Backfill(self._backfilled, done.lag, clock_s - self._backfill_from_s)
+        if not done.lag:
+            self._backfill_from_s = None
+        return backfill
+
+
+def sampled_bytes(log: Log, bounds: LogBounds) -> float | None:
+    """Return the mean size of a record's value, from a few of the newest; None when none could be read."""
+    newest = [
+        OffsetRange(
+            part.partition, max(part.log_start, part.log_end - _SAMPLE_OFFSETS), part.log_end
+        )
+        for part in bounds.partitions
+        if part.log_end > part.log_start
+    ][:_SAMPLE_PARTITIONS]
+    size = rows = 0
+    try:
+        source = TopicSource(bounds.topic, bounds.topic_id)
+        for batch in log.fetch(source, newest, timeout_s=_SAMPLE_TIMEOUT_S):
+            size += batch.column("kafka_value").nbytes
+            rows += batch.num_rows
+    except FederationError:
+        # The round itself will report what is wrong.
+        return None
+    return size / rows if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLimits:
+    """``max_rows`` bounds one publish of one table; ``publish_s`` is about how long one of ``drain`` takes at most."""
+
+    max_rows: int = 8_000_000
+    split_rows: int = 500_000
+    publish_s: float = 30.0
+
+
+@dataclass(kw_only=True, eq=False)
+class TieringJob:
+    """``connectors.jobs.loop.Job`` that tiers.
+
+    ``tables`` lists the bound tables; ``retentions`` says what brokers keep of topics, where they tell. ``adjust`` may
+    replace a table's own options. ``now_s`` is in seconds since 1970.
+    """
+
+    name: ClassVar[str] = "tierer"
+
+    log: Log = field(kw_only=False)
+    tables: Callable[[], Iterable[TableName]]
+    open_target: Callable[[TableName], TieringTarget]
+    limits: RoundLimits = RoundLimits()
+    retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = lambda _: {}
+    adjust: Callable[[ColdSurvey], ColdSurvey] = lambda survey: survey
+    now_s: Callable[[], float] = time.time
+
+    def open(self, name: TableName) -> TieringTable:
+        return TieringTable(name=name, target=self.open_target(name))
+
+    def read(self, table: TieringTable) -> None:
+        pin = table.target.pin()
+        if pin.binding is None:
+            raise not_bound(table.name)
+        if pin.watermark is not None:
+            check_topic(table.name, pin.watermark, pin.binding.topic)
+        table.survey = self.adjust(table.target.survey())
+        table.pin = pin
+
+    def due(
+        self, tables: Sequence[TieringTable], loop: TableLoop[TieringTable]
+    ) -> Iterator[tuple[TieringTable, Trigger | None]]:
+        clock_s = loop.clock()
+        self._read_retentions(tables, clock_s, loop.limits.refresh_s)
+        for table, bounds in self._measured(tables, loop):
+            with loop.guarded(table):
+                lag = table.lag(
+                    self.log, table.pinned, bounds, clock_s=clock_s, now_s=self.now_s()
+                )
+                loop.tell(events.TableMeasured(table.name, lag, table.binding))
+                yield table, table.due(lag, table.binding)
+
+    def _read_retentions(
+        self, tables: Sequence[TieringTable], clock_s: float, refresh_s: float
+    ) -> None:
+        """Request all topics at once, so silent brokers cost one wait."""
+        overdue = [table for table in tables if clock_s >= table.retention_fresh_until_s]
+        if not overdue:
+            return
+        retentions = self.retentions(sorted({table.binding.address for table in overdue}))
+        for table in overdue:
+            table.retention = retentions.get(table.binding.address, LogRetention())
+            table.retention_fresh_until_s = clock_s + _READS_PER_RETENTION * refresh_s
+
+    def _measured(
+        self, tables: Sequence[TieringTable], loop: TableLoop[TieringTable]
+    ) -> list[tuple[TieringTable, LogBounds]]:
+        """Measure each cluster in one round; where that fails each topic alone, so that only its own table suffers."""
+        bounds: dict[str, LogBounds] = {}
+        for topics in by_cluster(sorted({table.binding.address for table in tables})).values():
+            with contextlib.suppress(FederationError):
+                bounds |= self.log.measure(topics)
+        for table in tables:
+            topic = table.binding.address
+            if topic not in bounds and not loop.stopping:
+                with loop.guarded(table):
+                    bounds |= self.log.measure([topic])
+        return [
+            (table, bounds[table.binding.address])
+            for table in tables
+            if table.binding.address in bounds
+        ]
+
+    def run(
+        self, table: TieringTable, trigger: Trigger, loop: TableLoop[TieringTable]
+    ) -> events.RoundPublished | None:
+        """Publish once, unless the table is no longer due."""
+
+        def still_due(pin: Pin, bounds: LogBounds) -> bool:
+            lag = table.lag(self.log, pin, bounds, clock_s=loop.clock(), now_s=self.now_s())
+            return pin.binding is not None and table.due(lag, pin.binding) is not None
+
+        done = self._attempt(table, still_due, self._budget(table), loop)
+        if not done.published:
+            return None
+        backfill = table.published(done, loop.clock())
+        return events.RoundPublished(table.name, done, trigger, backfill)
+
+    def drain(self, table: TieringTable, loop: TableLoop[TieringTable]) -> None:
+        """Publish until the log's end, as it was when the last round was planned, is reached."""
+        table.survey = self.adjust(table.target.survey())
+        budget = replace(self._budget(table), start_rows=_START_ROWS)
+        while True:
+            done = self._attempt(table, always, budget, loop)
+            if done.published:
+                most = self._budget(table).max_rows
+                budget = replace(
+                    budget,
+                    max_rows=min(most, done.offsets_in(self.limits.publish_s)),
+                    start_rows=None,
+                )
+                backfill = table.published(done, loop.clock())
+                loop.tell(events.RoundPublished(table.name, done, _DRAIN, backfill))
+            if loop.stopping or done.lag == 0 or not done.published:
+                return
+
+    def cancel(self, table: TieringTable) -> None:
+        table.target.cancel()
+
+    def _budget(self, table: TieringTable) -> TieringBudget:
+        most = self.limits.max_rows
+        return TieringBudget(
+            max_rows=min(most, table.survey.options.max_rows or most),
+            split_rows=self.limits.split_rows,
+        )
+
+    def _attempt(
+        self,
+        table: TieringTable,
+        is_due: IsDue,
+        budget: TieringBudget,
+        loop: TableLoop[TieringTable],
+    ) -> RoundResult:
+        for attempt in itertools.count(1):
+            try:
+                return tier_once(
+                    self.log,
+                    table.target,
+                    budget,
+                    bytes_per_offset=table.bytes_per_offset or 1.0,
+                    is_due=is_due,
+                )
+            except StalePlan as error:
+                loop.tell(events.RoundRefused(table.name, error))
+                if attempt >= CONFLICT_ATTEMPTS or loop.stopping:
+                    raise
+        raise AssertionError

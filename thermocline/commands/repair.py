@@ -1,0 +1,406 @@
+"""The ways out of stored states that stop a table: ``gap``, ``skip``, ``accept``, ``shape`` and ``covers``.
+
+Each works out its repair, shows what changes and asks, then commits a watermark that records the decision.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from connectors.decoding.registry import decoder_for
+from connectors.iceberg.repair_commit import IcebergRepairCommitter
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.clusters import KafkaClusters
+from connectors.repairs import Repairs, RowsOfHead, accepting, covering, moving_shape
+from planner.errors import BadParameter
+from planner.names import TableName
+from planner.offsets import OffsetRange
+from planner.repairs import AddedRows
+from planner.seam.cut import Pin
+from planner.seam.watermark import Skip, Watermark
+from planner.shape_changes import shape_changes
+from planner.verification.findings import place
+from thermocline.catalog_access import catalog_roots
+from thermocline.config.settings import Settings, load
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_table = click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON document; needs --yes.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """What a repair changes, in lines, and how to commit it. An empty ``question`` is not asked."""
+
+    question: str
+    changes: Iterable[str]
+    commit: Callable[[], Watermark]
+
+
+def _carry_out(repair: _Repair, *, yes: bool) -> Watermark:
+    """Show what changes and ask, unless ``yes``; then commit."""
+    if repair.question and not yes:
+        for line in repair.changes:
+            click.echo(line, err=True)
+        click.confirm(repair.question, abort=True, err=True)
+    return repair.commit()
+
+
+def _report(
+    name: TableName,
+    mark: Watermark,
+    facts: Mapping[str, Any],
+    lines: Iterable[str],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what was done: ``facts`` as JSON, or else ``lines``."""
+    if as_json:
+        click.echo(json.dumps({"table": str(name), **facts, "run": mark.run}, indent=2))
+        return
+    for line in lines:
+        click.echo(f"{name}: {line}")
+
+
+def _settings(
+    config: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+    refusal: str = "--json asks nobody; say --yes too.",
+) -> Settings:
+    settings = load(config).require_catalogs()
+    if as_json and not yes:
+        raise BadParameter(refusal)
+    return settings
+
+
+def _committer(settings: Settings) -> AbstractContextManager[IcebergRepairCommitter]:
+    return closing(IcebergRepairCommitter(settings.catalogs, catalog_roots(settings)))
+
+
+def _store(settings: Settings) -> AbstractContextManager[IcebergStore]:
+    return closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings)))
+
+
+_GAP_EXAMPLES = """\b
+Examples:
+  thermocline gap accept lake.net.flows
+  thermocline gap accept lake.net.flows --yes --json
+"""
+
+
+@click.group(epilog=_GAP_EXAMPLES, context_settings=_HELP)
+def gap() -> None:
+    """What to do about records that were lost before they were tiered."""
+
+
+@gap.command(
+    "accept",
+    short_help="Give up the offsets between watermark and log start.",
+    epilog=_GAP_EXAMPLES,
+)
+@_table
+@click.option("--yes", is_flag=True, help="Do not show the lost offsets and ask.")
+@_json
+@click.pass_obj
+def _accept_gap(config: str | None, table: str, yes: bool, as_json: bool) -> None:
+    """Give up the offsets between watermark and log start, for a table that answers TailGap.
+
+    The watermark moves to the log start; the lost ranges are recorded in it and shown by `status`, `verify` and
+    "table$seam". Those records are in no answer, now or later: Kafka has removed them.
+    """
+    settings = _settings(config, yes=yes, as_json=as_json)
+    name = TableName.parse(table)
+    with (
+        _store(settings) as store,
+        _committer(settings) as committer,
+        KafkaClusters(settings.require_clusters()) as log,
+    ):
+        repairs = Repairs(committer, log)
+        lost = repairs.gap(store.pin(name))
+        question = "Give them up?" if lost else ""
+        mark = _carry_out(
+            _Repair(question, _lost(name, lost), lambda: repairs.accept_gap(name, lost)),
+            yes=yes,
+        )
+    ranges = [{"partition": i.partition, "start": i.start, "stop": i.stop} for i in lost]
+    lines = [f"gave up {place(item)}; the watermark is {item.stop} now" for item in lost]
+    _report(name, mark, {"lost": ranges}, lines, as_json=as_json)
+
+
+def _lost(table: TableName, lost: tuple[OffsetRange, ...]) -> Iterator[str]:
+    total = sum(map(len, lost))
+    yield f"{table}: Kafka removed {total:,} offsets before they were tiered:"
+    for item in lost:
+        yield f"  {place(item)} ({len(item):,})"
+
+
+_SKIP_EXAMPLES = """\b
+Examples:
+  thermocline skip lake.net.flows --partition 3 --offset 102 --reason 'test message'
+  thermocline skip lake.net.flows --partition 0 --offset 7 --offset 8
+"""
+
+
+@click.command(epilog=_SKIP_EXAMPLES)
+@_table
+@click.option("--partition", required=True, type=click.IntRange(min=0))
+@click.option(
+    "--offset",
+    "offsets",
+    required=True,
+    multiple=True,
+    type=click.IntRange(min=0),
+    help="The record's offset; may be given several times.",
+)
+@click.option("--reason", default="", help="Kept with the decision, at most 200 characters.")
+@click.option("--force", is_flag=True, help="Also where the record decodes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_obj
+def skip(
+    config: str | None,
+    table: str,
+    partition: int,
+    offsets: tuple[int, ...],
+    reason: str,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Give up a record, for a table that answers UndecodableRecord under error policy fail.
+
+    Its outcome is `skipped`: neither queries nor tiering look at it from now on. It is recorded in the watermark
+    and shown by `status`, `verify` and "table$seam". It cannot be taken back.
+    """
+    settings = load(config).require_catalogs()
+    name = TableName.parse(table)
+    skips = [Skip(partition, offset, reason) for offset in dict.fromkeys(offsets)]
+    with (
+        _committer(settings) as committer,
+        KafkaClusters(settings.require_clusters()) as log,
+    ):
+        mark = Repairs(committer, log).skip(name, skips, decoder_for, force=force)
+    rows = [{"partition": item.partition, "offset": item.offset} for item in skips]
+    lines = [f"skipped partition {item.partition}, offset {item.offset}" for item in skips]
+    _report(name, mark, {"skipped": rows}, lines, as_json=as_json)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  thermocline accept lake.net.flows --snapshot 8071234567890123456
+  thermocline accept lake.net.flows --snapshot 8071234567890123456 --yes --json
+"""
+)
+@_table
+@click.option(
+    "--snapshot",
+    "snapshot_ids",
+    required=True,
+    multiple=True,
+    type=int,
+    metavar="ID",
+    help="A snapshot of another writer; all that are refused must be named.",
+)
+@click.option("--yes", is_flag=True, help="Do not show what was added and ask.")
+@_json
+@click.pass_obj
+def accept(
+    config: str | None, table: str, snapshot_ids: tuple[int, ...], yes: bool, as_json: bool
+) -> None:
+    """Let the rows of another writer's snapshot stay, for a table that answers ForeignCommit.
+
+    They are in every answer from now on, below the watermark, from any topic and record. The
+    acceptance is recorded in the watermark and shown by `status`, `verify` and "table$seam". Refused where a row
+    has an offset at or above the watermark: the tail has that record too. Needs no Kafka.
+    """
+    settings = _settings(config, yes=yes, as_json=as_json)
+    name = TableName.parse(table)
+    added: dict[int, AddedRows] = {}
+    decide = accepting(name, tuple(dict.fromkeys(snapshot_ids)), added)
+    with _committer(settings) as committer:
+        committer.look(name, decide)
+        changes = _added(name, added)
+        mark = _carry_out(
+            _Repair("Let them stay?", changes, lambda: committer.amend(name, decide)), yes=yes
+        )
+    rows = {str(key): count.rows for key, count in added.items()}
+    lines = [
+        f"accepted snapshot {key} with {count.rows:,} rows" for key, count in added.items()
+    ]
+    _report(name, mark, {"accepted": rows}, lines, as_json=as_json)
+
+
+def _added(table: TableName, added: Mapping[int, AddedRows]) -> Iterator[str]:
+    for snapshot_id, count in added.items():
+        yield f"{table}: snapshot {snapshot_id} added {count.rows:,} rows"
+        if count.without_offset:
+            yield (
+                f"  {count.without_offset:,} without kafka_partition or kafka_offset: `verify` cannot check them"
+            )
+        for partition, following in count.next:
+            yield (
+                f"  partition {partition}: offsets up to {following - 1}, below the watermark; rows of records "
+                f"that cold has already are doubled, `verify` finds them"
+            )
+
+
+_SHAPE_EXAMPLES = """\b
+Examples:
+  thermocline shape accept lake.net.flows
+  thermocline shape accept lake.net.flows --yes --json
+"""
+
+
+@click.group(epilog=_SHAPE_EXAMPLES, context_settings=_HELP)
+def shape() -> None:
+    """What to do about rows that were tiered under another way to decode."""
+
+
+@shape.command("accept", short_help="Go on with another way to decode.", epilog=_SHAPE_EXAMPLES)
+@_table
+@click.option("--yes", is_flag=True, help="Do not show what changes and ask.")
+@_json
+@click.pass_obj
+def _accept_shape(config: str | None, table: str, yes: bool, as_json: bool) -> None:
+    """Go on with the table's properties of now, for a table whose tiering stops with ShapeMismatch.
+
+    Rows below the watermark stay as they were decoded; records from the watermark on are decoded by today's error
+    policy, JSON mode, epoch units and floors, and by this program's decoder. No row is written. `verify` compares the
+    older rows by their offsets only. Needs no Kafka.
+    """
+    refusal = "--json does not ask; say --yes too."
+    settings = _settings(config, yes=yes, as_json=as_json, refusal=refusal)
+    name = TableName.parse(table)
+    with _store(settings) as store, _committer(settings) as committer:
+        pin = store.pin(name)
+        decide = moving_shape(pin)
+        committer.look(name, decide)
+        mark = _carry_out(
+            _Repair("Go on with it?", _moved(pin), lambda: committer.amend(name, decide)),
+            yes=yes,
+        )
+    line = f"records from the watermark on are decoded with shape {mark.shape}"
+    _report(name, mark, {"shape": mark.shape}, [line], as_json=as_json)
+
+
+def _moved(pin: Pin) -> Iterator[str]:
+    if pin.binding is None or pin.watermark is None:
+        return
+    yield f"{pin.table}: records from the watermark on are decoded otherwise than the rows below it:"
+    changes = shape_changes(pin.binding, pin.schema, pin.watermark.shape)
+    if not changes:
+        yield "  what it was cannot be told from the shape; now:"
+        changes = tuple(
+            f"  {key} = {text}" for key, text in sorted(pin.binding.properties().items())
+        )
+    for line in changes:
+        yield f"  {line}"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  thermocline covers lake.net.flows
+  thermocline covers lake.net.flows --next 0=1204 --next 1=8120
+  thermocline covers lake.net.flows --next 0=1204 --next 1=8120 --yes --json
+"""
+)
+@_table
+@click.option(
+    "--next",
+    "named",
+    multiple=True,
+    metavar="PARTITION=OFFSET",
+    help="The first offset of a partition that the table does not cover: of all partitions, or of none.",
+)
+@click.option(
+    "--yes", is_flag=True, help="Do not show what the table has and ask; needs --next."
+)
+@_json
+@click.pass_obj
+def covers(
+    config: str | None, table: str, named: tuple[str, ...], yes: bool, as_json: bool
+) -> None:
+    """Say what a table covers, for one that answers WatermarkMissing because its history was expired.
+
+    Shows which rows it has, and the watermark that is written when you say yes: that of the tag and the mirror
+    property, or lower offsets that you name. Offsets below it come from the table alone, those from it on from
+    Kafka: offsets below it that have no row were deleted, as far as every answer says from then on. Refused where a
+    row lies at or above it. Needs no Kafka.
+    """
+    settings = _settings(config, yes=yes, as_json=as_json)
+    if yes and not named:
+        raise BadParameter(
+            "--yes shows nobody what the table has; name the first offset that it does not cover, of each partition: "
+            "--next 0=OFFSET."
+        )
+    name = TableName.parse(table)
+    offsets = dict(map(_named, named))
+    rows = _rows(settings, name)
+    decide = covering(name, rows, offsets)
+    with _committer(settings) as committer:
+        changes = _covered(name, rows, committer.look(name, decide))
+        mark = _carry_out(
+            _Repair("Is that what it covers?", changes, lambda: committer.amend(name, decide)),
+            yes=yes,
+        )
+    facts = {
+        "next": {str(partition): offset for partition, offset in mark.next},
+        "rows": sum(item.rows for item in rows.partitions),
+    }
+    listed = ", ".join(f"partition {key} below {value}" for key, value in mark.next)
+    _report(name, mark, facts, [f"covers {listed}"], as_json=as_json)
+
+
+def _named(text: str) -> tuple[int, int]:
+    partition, sign, offset = text.partition("=")
+    if not (sign and partition.isdecimal() and offset.isdecimal()):
+        raise BadParameter(f"--next {text!r} is not PARTITION=OFFSET, for instance 0=1204.")
+    return int(partition), int(offset)
+
+
+def _rows(settings: Settings, name: TableName) -> RowsOfHead:
+    """Read partition and offset of all rows, with the engine that serves them."""
+    # The other repairs run no engine, and need not load one.
+    from thermocline.cold_rows import EngineColdRows, cold_engine
+
+    with (
+        tempfile.TemporaryDirectory(prefix="thermocline-cold-") as spill,
+        cold_engine(settings, Path(spill)) as (store, auditor, engine),
+    ):
+        audit = auditor.audit(name)
+        partitions, without = EngineColdRows(engine, store, audit).partitions()
+        return RowsOfHead(audit.facts.head, partitions, without)
+
+
+def _covered(table: TableName, rows: RowsOfHead, after: Watermark) -> Iterator[str]:
+    by_partition = {item.partition: item for item in rows.partitions}
+    for partition in sorted({*by_partition, *after.next.as_dict()}):
+        item = by_partition.get(partition)
+        what = (
+            "no rows"
+            if item is None
+            else f"{item.rows:,} rows, offsets {item.lowest} to {item.highest}, "
+            f"{item.holes:,} offsets between without a row"
+        )
+        yield f"{table}: partition {partition}: {what}"
+        if item is not None and item.doubled:
+            yield f"  {item.doubled:,} rows are there twice, and will be in answers"
+        above = after.offset(partition) - (0 if item is None else item.highest + 1)
+        yield f"  would be covered below {after.offset(partition)}: {above:,} offsets up to there have no row"
+    for gone in after.skips:
+        yield (
+            f"{table}: partition {gone.partition}, offset {gone.offset}: somebody gave this record up "
+            f"({gone.reason or 'no reason given'}), so no answer has it"
+        )
+    if rows.without_offset:
+        yield f"{table}: {rows.without_offset:,} rows without kafka_partition or kafka_offset: `verify` cannot check them"
