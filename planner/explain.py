@@ -12,7 +12,7 @@ from planner.errors import UnsupportedStatement
 from planner.names import Side
 from planner.offsets import OffsetRange
 from planner.ports import ColdTotals
-from planner.reading.plan import Cold, TableRead
+from planner.reading.plan import ColdMode, TableRead
 from planner.seam.cut import TableCut
 from planner.statement.references import ResolvedTable
 
@@ -140,7 +140,7 @@ def _cold(read: TableRead, report: TableReport) -> dict[str, object]:
             if cut.increment is None
             else "skipped: what is below the watermark was answered before"
         )
-    elif read.cold is Cold.COUNTED:
+    elif read.cold is ColdMode.COUNTED:
         why = "counted from the list of manifests: no file is read"
     elif report.files_to_read == 0:
         why = "skipped: no file can hold a row the statement asks for"

@@ -34,7 +34,7 @@ from planner.statement.scope import fold
 CONSTANT_NAME = "__tc:row"
 
 
-class Cold(Enum):
+class ColdMode(Enum):
     """How the cold rows of a cut are read."""
 
     NONE = auto()
@@ -104,7 +104,7 @@ class TableRead:
 
     side: Side
     cut: TableCut
-    cold: Cold = Cold.NONE
+    cold: ColdMode = ColdMode.NONE
     cold_ranges: tuple[OffsetRange, ...] = ()
     files: FileSpan = EVERY_FILE
     cold_rows: int = 0
@@ -120,24 +120,28 @@ class TableRead:
     @property
     def scans_cold(self) -> bool:
         """Whether files of the snapshot are read."""
-        return self.cold in (Cold.WHOLE, Cold.RANGES)
+        return self.cold in (ColdMode.WHOLE, ColdMode.RANGES)
 
     def counted(self, rows: int | None) -> TableRead:
         """Return what is read where ``rows`` are all cold ones; None: only reading tells."""
-        return replace(self, cold=Cold.WHOLE) if rows is None else replace(self, cold_rows=rows)
+        return (
+            replace(self, cold=ColdMode.WHOLE)
+            if rows is None
+            else replace(self, cold_rows=rows)
+        )
 
     def with_tail(self, least_rows: int) -> TableRead:
         """Return what is read once at least ``least_rows`` of the tail are in memory: enough of them need no others."""
         if self.any_rows is None or least_rows < self.any_rows:
             return self
         # Older segments may be packed.
-        return replace(self, cold=Cold.NONE, newest_first=True)
+        return replace(self, cold=ColdMode.NONE, newest_first=True)
 
     def of_share(self, share: ReadShare) -> TableRead:
         """Return what the reader of a share reads."""
         return replace(
             self,
-            cold=Cold.NONE if share.files.is_empty else self.cold,
+            cold=ColdMode.NONE if share.files.is_empty else self.cold,
             files=share.files,
             tail=needed_ranges(share.ranges, self.rows),
         )
@@ -145,7 +149,7 @@ class TableRead:
 
 def counted_rows(reads: Iterable[TableRead]) -> int | None:
     """Return the number of cold rows that are counted without reading; None: none are."""
-    return next((read.cold_rows for read in reads if read.cold is Cold.COUNTED), None)
+    return next((read.cold_rows for read in reads if read.cold is ColdMode.COUNTED), None)
 
 
 def plan_rows(
@@ -155,13 +159,13 @@ def plan_rows(
 
     ``records_only``: without cold rows that came from no record.
     """
-    cold = Cold.NONE
+    cold = ColdMode.NONE
     cold_ranges: tuple[OffsetRange, ...] = ()
     if side.has_cold:
         if cut.is_cold_whole and not records_only:
-            cold = Cold.WHOLE
+            cold = ColdMode.WHOLE
         elif cold_ranges := needed_ranges(cut.new_cold, rows):
-            cold = Cold.RANGES
+            cold = ColdMode.RANGES
     return TableRead(
         side,
         cut,
@@ -198,7 +202,7 @@ def plan_read(
         read = replace(read, tail=cut.new_hot if side.has_tail else ())
     is_plain = is_open and cut.increment is None and cut.is_cold_whole
     if is_plain and needs.count_only and side.has_cold:
-        read = replace(read, cold=Cold.COUNTED)
+        read = replace(read, cold=ColdMode.COUNTED)
     read = replace(
         read,
         any_rows=needs.any_rows if is_plain else None,

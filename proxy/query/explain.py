@@ -10,7 +10,7 @@ from connectors.cuts import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
 from planner.explain import TableReport, explanation
 from planner.ports import ColdStore
-from planner.reading.plan import Cold
+from planner.reading.plan import ColdMode
 from planner.statement.ast import parameters as parameters_of
 from planner.ticket import Ticket
 from proxy.query.cut import Cuts, FreshnessContract
@@ -63,7 +63,7 @@ class Explainer:
                 log_starts={item.partition: item.log_start for item in partitions},
                 totals=self.store.totals(cut.cold),
                 files_to_read=0
-                if read.cold is Cold.COUNTED
+                if read.cold is ColdMode.COUNTED
                 else self.store.count_files(cut.cold, read.rows),
             )
         return explanation(reads, reports)

@@ -14,7 +14,7 @@ from planner.names import Side
 from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.reading.filters import EVERYTHING, ScanFilter
-from planner.reading.plan import Cold, ReadShare, TableRead, plan_read, schema_of, side_of
+from planner.reading.plan import ColdMode, ReadShare, TableRead, plan_read, schema_of, side_of
 from planner.reading.shares import split_read
 from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
@@ -96,7 +96,7 @@ class Relations:
                 else self._filter(parsed, table, cut, visible.plain, context),
                 share=share,
             )
-            if read.cold is Cold.COUNTED:
+            if read.cold is ColdMode.COUNTED:
                 read = read.counted(self.store.count_rows(cut.cold))
             reads[table] = read
         return reads
@@ -197,9 +197,9 @@ class Relations:
             rows.append(ArrowRelation(pa.Table.from_pylist(seam, schema=SEAM_SCHEMA)))
         if tail is not None:
             read = read.with_tail(tail.least_rows)
-        if read.cold is Cold.WHOLE:
+        if read.cold is ColdMode.WHOLE:
             rows.append(self.store.scan(cut.cold, read.rows, read.columns.names, read.files))
-        elif read.cold is Cold.RANGES:
+        elif read.cold is ColdMode.RANGES:
             scan = self.store.scan(cut.cold, read.rows, span=read.files)
             rows.append(scan.within(read.cold_ranges, read.since_us))
         if tail is not None and read.tail:

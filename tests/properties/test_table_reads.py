@@ -29,7 +29,7 @@ from planner.reading.filters import (
     position_of,
     prune,
 )
-from planner.reading.plan import Cold, TableRead, plan_read
+from planner.reading.plan import ColdMode, TableRead, plan_read
 from planner.seam.cut import ColdSlice
 from proxy.deadline import Deadline
 from proxy.query import relations
@@ -40,7 +40,7 @@ from tests.harness.lake import FLOWS, Lake
 from tests.harness.serving import SESSION
 
 #: Kinds of reads that the examples came to: a decision that none makes proves nothing.
-SEEN: Counter[object] = Counter()
+EVENTS: Counter[object] = Counter()
 
 
 class PruningStore(MemoryColdStore):
@@ -177,7 +177,7 @@ def _position(lake: Lake) -> str:
 
 def _noted(*facts: Any, **more: Any) -> TableRead:
     read = plan_read(*facts, **more)
-    SEEN.update(
+    EVENTS.update(
         (read.side, read.cold, read.columns.names is not None, read.any_rows is not None)
     )
     return read
@@ -236,4 +236,4 @@ def _plain(question: Question, rows: pa.Table) -> pa.Table:
 
 
 def test_the_examples_came_to_every_kind_of_read() -> None:
-    assert {*Cold, Side.BOTH, Side.COLD, Side.TAIL, True, False} <= SEEN.keys()
+    assert {*ColdMode, Side.BOTH, Side.COLD, Side.TAIL, True, False} <= EVENTS.keys()

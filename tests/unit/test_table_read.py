@@ -24,7 +24,7 @@ from planner.reading.filters import (
 from planner.reading.needs import StatementNeeds
 from planner.reading.plan import (
     ALL_COLUMNS,
-    Cold,
+    ColdMode,
     ColumnRead,
     ReadShare,
     TableRead,
@@ -52,7 +52,7 @@ CUT = plan_cut(PIN, bounds((0, 15), (5, 20), (0, 4)))
 TAIL = (OffsetRange(0, 10, 15), OffsetRange(2, 0, 4))
 #: A cut of the past: of partition 0 it ends inside of the snapshot.
 PAST = cut_until(PIN, vector(4, 20), bounds((0, 15), (5, 20)))
-NEWS = narrow(CUT, parse_after("beginning"))
+FOLLOWER = narrow(CUT, parse_after("beginning"))
 NEEDS = StatementNeeds(equals_zero=False)
 
 
@@ -69,41 +69,43 @@ def read(
 @pytest.mark.parametrize(
     ("side", "cold", "tail"),
     [
-        (Side.BOTH, Cold.WHOLE, TAIL),
-        (Side.COLD, Cold.WHOLE, ()),
-        (Side.TAIL, Cold.NONE, TAIL),
-        (Side.SEAM, Cold.NONE, ()),
+        (Side.BOTH, ColdMode.WHOLE, TAIL),
+        (Side.COLD, ColdMode.WHOLE, ()),
+        (Side.TAIL, ColdMode.NONE, TAIL),
+        (Side.SEAM, ColdMode.NONE, ()),
     ],
 )
-def test_a_side_is_read_alone(side: Side, cold: Cold, tail: tuple[OffsetRange, ...]) -> None:
+def test_a_side_is_read_alone(
+    side: Side, cold: ColdMode, tail: tuple[OffsetRange, ...]
+) -> None:
     value = read(side=side)
     assert (value.side, value.cold, value.tail) == (side, cold, tail)
-    assert value.scans_cold is (cold is Cold.WHOLE)
+    assert value.scans_cold is (cold is ColdMode.WHOLE)
     assert schema_of(side, PIN.schema) is (SEAM_SCHEMA if side is Side.SEAM else PIN.schema)
 
 
 def test_of_a_cut_that_ends_in_the_snapshot_ranges_are_read() -> None:
     value = read(cut=PAST)
-    assert (value.cold, value.tail) == (Cold.RANGES, ())
+    assert (value.cold, value.tail) == (ColdMode.RANGES, ())
     assert value.cold_ranges == (OffsetRange(0, 0, 4), OffsetRange(1, 0, 20))
     filtered = plan_rows(Side.BOTH, PAST, conditions(1))
     assert filtered.cold_ranges == (OffsetRange(1, 0, 20),)
-    assert plan_rows(Side.BOTH, PAST, conditions(7)).cold is Cold.NONE
+    assert plan_rows(Side.BOTH, PAST, conditions(7)).cold is ColdMode.NONE
     assert (
         plan_rows(Side.BOTH, cut_until(PIN, vector(), bounds((0, 15), (5, 20)))).cold
-        is Cold.NONE
+        is ColdMode.NONE
     )
 
 
 def test_rows_that_came_from_no_record_are_read_of_a_whole_snapshot_only() -> None:
-    assert plan_rows(Side.COLD, CUT).cold is Cold.WHOLE
+    assert plan_rows(Side.COLD, CUT).cold is ColdMode.WHOLE
     records = plan_rows(Side.COLD, CUT, records_only=True)
-    assert (records.cold, records.cold_ranges) == (Cold.RANGES, CUT.new_cold)
+    assert (records.cold, records.cold_ranges) == (ColdMode.RANGES, CUT.new_cold)
 
 
 def test_a_follower_reads_what_is_new() -> None:
     value = read(cut=replace(CUT, increment=Increment(vector(12, 20))))
-    assert (value.cold, value.tail) == (Cold.NONE, (OffsetRange(0, 12, 15), TAIL[1]))
+    assert (value.cold, value.tail) == (ColdMode.NONE, (OffsetRange(0, 12, 15), TAIL[1]))
     assert (
         value.since_us,
         read(cut=replace(CUT, increment=Increment(vector(), since_us=7))).since_us,
@@ -124,16 +126,16 @@ def test_conditions_leave_out_ranges_of_the_tail_where_one_side_is_read() -> Non
 def test_a_bare_count_reads_no_cold_rows_where_all_count() -> None:
     count = replace(NEEDS, count_only=True)
     value = read(count)
-    assert (value.cold, value.scans_cold, value.tail) == (Cold.COUNTED, False, TAIL)
+    assert (value.cold, value.scans_cold, value.tail) == (ColdMode.COUNTED, False, TAIL)
     assert counted_rows([value.counted(5)]) == 5
     # Files do not tell.
-    assert value.counted(None) == replace(value, cold=Cold.WHOLE)
+    assert value.counted(None) == replace(value, cold=ColdMode.WHOLE)
     assert counted_rows([value.counted(None)]) is None
-    assert read(count, side=Side.COLD).cold is Cold.COUNTED
-    assert read(count, side=Side.TAIL).cold is Cold.NONE
-    assert read(count, PAST).cold is Cold.RANGES
-    assert read(count, NEWS).cold is Cold.WHOLE
-    assert plan_read(count, TABLE, CUT, is_open=False).cold is Cold.WHOLE
+    assert read(count, side=Side.COLD).cold is ColdMode.COUNTED
+    assert read(count, side=Side.TAIL).cold is ColdMode.NONE
+    assert read(count, PAST).cold is ColdMode.RANGES
+    assert read(count, FOLLOWER).cold is ColdMode.WHOLE
+    assert plan_read(count, TABLE, CUT, is_open=False).cold is ColdMode.WHOLE
 
 
 def test_enough_rows_of_the_tail_need_no_others() -> None:
@@ -142,10 +144,10 @@ def test_enough_rows_of_the_tail_need_no_others() -> None:
     assert value.any_rows == 3
     assert value.with_tail(2) == value
     enough = value.with_tail(3)
-    assert (enough.cold, enough.newest_first) == (Cold.NONE, True)
+    assert (enough.cold, enough.newest_first) == (ColdMode.NONE, True)
     for other in (
         read(look, PAST),
-        read(look, NEWS),
+        read(look, FOLLOWER),
         plan_read(look, TABLE, CUT, is_open=False),
     ):
         assert other.any_rows is None
@@ -163,7 +165,7 @@ def test_columns_that_are_named_are_read() -> None:
     named = replace(NEEDS, columns=frozenset(["__tc:row"]))
     assert not read(named).columns.has_constant
     # Of a cut whose rows are left out by their offsets, and under a policy, all are read.
-    assert read(needs, PAST).columns == read(needs, NEWS).columns == ALL_COLUMNS
+    assert read(needs, PAST).columns == read(needs, FOLLOWER).columns == ALL_COLUMNS
     hidden = plan_read(needs, TABLE, CUT, is_open=False)
     assert hidden.columns == ColumnRead(equals_zero=True)
     assert [field.name for field in read(needs).columns.of(PIN.schema.arrow)] == ["n", "d"]
@@ -193,14 +195,14 @@ def test_a_share_reads_its_files_and_ranges() -> None:
     share = plan_read(
         NEEDS, TABLE, CUT, is_open=True, rows=conditions(0), share=ReadShare(span, TAIL)
     )
-    assert (share.cold, share.files, share.tail) == (Cold.WHOLE, span, TAIL[:1])
+    assert (share.cold, share.files, share.tail) == (ColdMode.WHOLE, span, TAIL[:1])
     tail = plan_read(NEEDS, TABLE, CUT, is_open=True, share=ReadShare(NO_FILE, TAIL[1:]))
-    assert (tail.cold, tail.tail) == (Cold.NONE, TAIL[1:])
+    assert (tail.cold, tail.tail) == (ColdMode.NONE, TAIL[1:])
 
 
 def test_a_divisible_read_is_split() -> None:
     scan = replace(NEEDS, plain_scan=True)
-    assert not read(scan, NEWS).is_divisible
+    assert not read(scan, FOLLOWER).is_divisible
     assert not read().is_divisible
     value = read(scan)
     assert value.is_divisible

@@ -12,8 +12,9 @@ from connectors.spark.errors import translated
 from connectors.spark.metadata import identifier
 from connectors.spark.types import projected, struct_type
 from planner.errors import FederationError, SnapshotExpired
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, Side
 from planner.offsets import OffsetRange
+from planner.reading.plan import ColdMode, plan_rows
 from planner.schema import TableSchema
 from planner.seam.cut import TableCut
 
@@ -39,10 +40,11 @@ def cold_rows(
         FederationError: as Spark's catalog refuses.
     """
     schema = struct_type(cut.cold.schema)
-    if cut.cold.snapshot_id is None or not (cut.is_cold_whole or cut.new_cold):
+    read = plan_rows(Side.COLD, cut)
+    if cut.cold.snapshot_id is None or not read.scans_cold:
         return session.createDataFrame([], schema)
     rows = _snapshot(session, cut).select(*projected(cut.cold.schema, own, opaque))
-    return rows if cut.is_cold_whole else within(rows, cut.new_cold)
+    return rows if read.cold is ColdMode.WHOLE else within(rows, read.cold_ranges)
 
 
 def within(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:

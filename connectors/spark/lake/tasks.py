@@ -28,7 +28,7 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, OFFSET_COLUMNS
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 from planner.reading.filters import Condition, ScanFilter
-from planner.reading.plan import Cold, TableRead
+from planner.reading.plan import ColdMode, TableRead
 from planner.reading.shares import split_ranges
 from planner.schema import Column, TableSchema, project
 from planner.seam.binding import Binding
@@ -266,7 +266,7 @@ def _cold(
     names = {column.name for column in schema.columns if column.field_id in ids}
     if condition is not None:
         names |= condition.names
-    if read.cold is Cold.WHOLE:
+    if read.cold is ColdMode.WHOLE:
         # One column at least: rows without any could not be counted.
         names, rows = names or {schema.columns[0].name}, read.rows
     else:
