@@ -1,4 +1,4 @@
-"""Until when a call is answered, and whether anybody still waits for it."""
+"""Until when a call is answered, and whether its client still waits for it."""
 
 from __future__ import annotations
 

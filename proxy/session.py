@@ -67,7 +67,7 @@ class Prepared:
     """A checked statement.
 
     ``parameter_schema`` has one field per parameter, in order. JDBC binds nothing to a null-typed field, and
-    writes milliseconds whatever unit is declared, so: ``int64`` for every integer, ``timestamp[ms]`` and
+    writes milliseconds for any declared unit, so: ``int64`` for every integer, ``timestamp[ms]`` and
     ``time32[ms]`` for times, utf8 where the type is unknown (docs/internals/protocol.md).
     """
 

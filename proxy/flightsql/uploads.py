@@ -33,7 +33,7 @@ MAX_DEPTH = 16
 #: Messages of one upload. A query takes one row; some clients send empty batches beside it.
 MAX_BATCHES = 1_000
 
-#: Extension types with a value of their own. Others would run code of whichever library registered them.
+#: Extension types with a value of their own. Others would run code of the library that registered them.
 _EXTENSIONS = frozenset({"arrow.uuid", "arrow.json", "arrow.bool8", "arrow.opaque"})
 #: Intervals of months, and of days and milliseconds: pyarrow reads them and cannot say what they hold.
 _WITHOUT_ARRAYS = frozenset({pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME})
@@ -71,7 +71,7 @@ def checked(reader: Any) -> Iterator[pa.RecordBatch]:
     except FederationError:
         raise
     except Exception as error:
-        # Whatever a decoder raises of bytes that are not what they should be.
+        # A decoder raises many kinds of errors for malformed bytes.
         raise Malformed("The uploaded rows are not a valid Arrow stream.") from error
 
 

@@ -43,10 +43,10 @@ from proxy.session import Session
 _THREADS = 32
 #: A report of metrics has some kilobytes. It is not read.
 _MAX_BODY_BYTES = 1 << 20
-#: A form with a name and a password, from anybody.
+#: A form with a name and a password, from any caller.
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FIELDS = 100
-#: Of a load, whatever the user's statements may take: engines give up after a minute.
+#: Of a load, however long the user's statements may take: engines give up after a minute.
 _LONGEST_LOAD_S = 60.0
 _READING = ("GET", "HEAD")
 _LOADED = "LoadTable"
@@ -86,7 +86,7 @@ class RestApplication:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iceberg-rest")
 
     def close(self) -> None:
-        """End the threads, without waiting for work that nobody waits for."""
+        """End the threads, without waiting for abandoned work."""
         self._logins.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -269,7 +269,7 @@ class RestApplication:
         session = _with_headers(warehouse.session(session), request)
         limits = self._gate.policy.limits_of(session.user, session.groups)
         deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
-        # Not once it has a place: those that waited for one share what was measured meanwhile.
+        # Not once it has a place: those that waited for one share what was measured by then.
         arrival_s = self._catalog.now_s()
         client = client_of(request.headers.get("user-agent", ""))
 
@@ -417,7 +417,7 @@ def _listing(
 
 
 def _with_headers(session: Session, request: Request) -> Session:
-    """Take the freshness that headers ask for, whatever the warehouse says; other settings stay the session's own."""
+    """Take the freshness that headers ask for, over the warehouse's; other settings stay the session's own."""
     settings = [
         (name, request.headers[header])
         for header, name in OF_ONE_CALL.items()

@@ -1,4 +1,4 @@
-"""Fetches ranges that nobody follows, for one statement, and decodes them as they stream in."""
+"""Fetches ranges without a follower, for one statement, and decodes them as they stream in."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def state_of(entry: FollowedTable, now_s: float) -> TailState:
 
 
 def facts_of(entry: FollowedTable | None, now_s: float) -> TailFacts:
-    """Return what is read of a tail, and how fast; None: nobody asked for it yet."""
+    """Return what is read of a tail, and how fast; None: no statement asked for it yet."""
     if entry is None:
         return TailFacts({})
     rate = None if entry.follower is None else entry.follower.rate.per_s(now_s)

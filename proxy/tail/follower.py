@@ -167,7 +167,7 @@ class Follower:
     def _linger(self, rows: int | None) -> None:
         """Let records gather.
 
-        The last step may have added what a statement needed meanwhile. One more addition would gain nothing and take
+        The last step may have added what a statement needed by then. One more addition would gain nothing and take
         time from the statement that reads.
         """
         self._wake.clear()

@@ -56,7 +56,7 @@ class Generation(TailRanges):
         #: A segment is moved elsewhere by one thread at a time.
         self._moving = threading.Lock()
         self._order: list[Segment] = []
-        #: Filled by a large fetch under way: nobody reads them yet.
+        #: Filled by a large fetch under way: not read yet.
         self._arriving: list[Segment] = []
 
     @property
@@ -317,13 +317,13 @@ class Generation(TailRanges):
             segment.on(SegmentEvent.FREE)
         self._segments.drop(segment.name)
 
-    # --- packing; the holder of ``writing`` goes on meanwhile ---
+    # --- packing; the holder of ``writing`` goes on ---
 
     def pack(self, newest_bytes: int = 0) -> bool:
         """Put one compressed copy in the place of the oldest full segments; False when there are none to pack.
 
         The newest segments, of ``newest_bytes`` as Arrow at most, stay as they are.
-        Statements that lease them go on with them. If they are trimmed or dropped meanwhile, the copy is thrown away.
+        Statements that lease them go on with them. If they are trimmed or dropped by then, the copy is thrown away.
 
         Raises:
             FederationError: memory is out. Nothing has changed.

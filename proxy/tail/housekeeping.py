@@ -1,4 +1,4 @@
-"""Keeps tails in step with the tables: frees what nobody needs, follows configured tables from the start."""
+"""Keeps tails in step with the tables: frees what is not needed, follows configured tables from the start."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Keeper:
         return not self._unread
 
     def tend(self) -> None:
-        """Free what no pin needs any more, and what nobody reads."""
+        """Free what no pin needs any more, and what is not read."""
         for pin in self.pins():
             self.tails.note_pin(pin)
         self.tails.tend()

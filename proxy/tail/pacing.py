@@ -2,7 +2,7 @@
 
 Each step costs statements time. Fewer steps are better for statements of other tables; an early step is better for
 the statement that waits for its records. So nothing gathers while a statement waits, a little gathers while
-statements read the table now and then, and more where nobody has waited lately. A burst that nobody waits for is
+statements read the table now and then, and more where no statement has waited lately. A burst without one that waits is
 added in pieces. Measurements: docs/decisions/0024-statements-come-first.md.
 """
 
@@ -29,7 +29,7 @@ class Pacing:
 
     #: Records that arrive within this time are decoded together, unless the follower waits for them.
     gather_s: float = 0.01
-    #: The same as a share of the time since the follower last took a step: nobody is in a hurry then.
+    #: The same as a share of the time since the follower last took a step: no statement is in a hurry then.
     idle_share: float = 0.2
     #: Longest wait for the rest of what a statement needs, once some of it is ready: one large step costs waiting
     #: statements less than two.
@@ -52,7 +52,7 @@ class Pacing:
     #: as long as adding the piece took.
     piece_rows: int = 4_096
     pause_ratio: float = 12.0
-    #: Beyond this time it is no burst: a tail that falls behind for good helps nobody.
+    #: Beyond this time it is no burst: a tail that falls behind for good is of no use.
     burst_s: float = 60.0
     #: Pause after a failure, doubled with each failure up to the second value: retries then cost little.
     first_retry_s: float = 0.25

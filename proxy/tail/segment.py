@@ -118,7 +118,7 @@ class Segment:
 
     @property
     def is_movable(self) -> bool:
-        """Whether its rows may be copied elsewhere: they are in memory, and nobody adds to them."""
+        """Whether its rows may be copied elsewhere: they are in memory, and no writer adds to them."""
         return self.state in (SegmentState.OPEN, SegmentState.FULL, SegmentState.PACKED)
 
     @property

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
 #: A statement fetches up to this many records by itself, as a whole or not at all. More may take longer than it can
-#: wait, so they are followed from the first one: what has arrived stays, whatever becomes of the statement.
+#: wait, so they are followed from the first one: what has arrived stays, even if the statement fails.
 FETCHED_RECORDS = 1_000_000
 
 
@@ -118,9 +118,9 @@ class Tails:
     ) -> LeasedTail:
         """Return the rows of the cut's hot ranges, or of ``part`` of these, in no particular order. The caller closes them.
 
-        ``names`` are the columns they have; None: all. ``any_rows``: so many of them do, whichever they are.
+        ``names`` are the columns they have; None: all. ``any_rows``: any so many of them do.
 
-        Waits for the follower where there is one. Calls ``check`` meanwhile, and between batches of a fetch; it raises
+        Waits for the follower where there is one. Calls ``check`` while it waits, and between batches of a fetch; it raises
         when the statement was cancelled.
 
         Raises:
@@ -391,7 +391,7 @@ class Tails:
     def _begin_following(
         self, entry: FollowedTable, hot: HotSlice, watermark: Watermark
     ) -> None:
-        """Have a tail followed from where it begins, unless somebody is at work in it: it is read for others."""
+        """Have a tail followed from where it begins, unless another thread is at work in it."""
         generation = entry.generation
         if entry.follower is not None or not generation.writing.acquire(blocking=False):
             return

@@ -35,7 +35,7 @@ class Wait:
         follower, generation = entry.follower, entry.generation
         missing = generation.missing(self.ranges)
         if not missing:
-            return True  # added meanwhile: waiting would be for nothing
+            return True  # added by now: waiting would be for nothing
         if follower is None or not generation.continues(missing):
             return False
         if entry.reader.fetches_sooner(missing):

@@ -40,7 +40,7 @@ _STOP_GRACE_S = 20.0
 _SAME_SIGNAL_S = 1.0
 _LOOK_S = 0.1
 #: How long a thread that computes keeps Python's lock from others, by default 5 ms: a small statement wants it dozens of
-#: times, and waits as long each time while somebody's long one is planned.
+#: times, and waits as long each time while a long one is planned.
 _SWITCH_S = 0.0005
 
 
@@ -197,7 +197,7 @@ def _confined(
 ) -> Iterator[tuple[FileSystemLock, Ingestion | None]]:
     """What comes before anything starts a thread, as libraries do that ``running_server`` loads.
 
-    Whatever is loaded to get here must start none: it would end the kernel's lock.
+    What is loaded to get here must start none: it would end the kernel's lock.
     """
     with ingesting(settings) as ingestion, confined(settings, config) as lock:
         yield lock, ingestion
@@ -268,7 +268,7 @@ def _next(signals: queue.SimpleQueue[int]) -> int:
 
 
 def _drain(drain: Callable[[], None], signals: queue.SimpleQueue[int]) -> None:
-    """Let running statements end, unless somebody asks again."""
+    """Let running statements end, unless asked again."""
     draining = threading.Thread(target=drain, name="drain", daemon=True)
     draining.start()
     # The first one may come twice at once: from a terminal or a control group, and from the supervisor.

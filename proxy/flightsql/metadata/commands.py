@@ -96,7 +96,7 @@ def _with_schemas(
 ) -> Iterator[pa.RecordBatch]:
     """The tables with their schemas, as they are described: 10,000 take half a second and 70 MB.
 
-    The client reads meanwhile; and to make one array of it all, and parts of that, takes as long as to describe.
+    The client reads at the same time; and to make one array of it all, and parts of that, takes as long as to describe.
     """
     tables: list[Table] = []
     serialized: list[bytes] = []
