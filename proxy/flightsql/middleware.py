@@ -33,7 +33,6 @@ from proxy.flightsql.state.client_session import ClientSession
 from proxy.flightsql.state.sessions import Opening, Sessions
 from proxy.flightsql.state.tokens import is_session_token
 from proxy.ops.call_record import CallRecord
-from proxy.process.thread_state import ThreadState
 from proxy.session import Session
 
 #: What the caller has seen before: with it a statement is followed (``planner.seam.incremental``).
@@ -106,8 +105,6 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         if is_upload:
             # Its first message comes before ``enter``.
             self.call.await_upload(entry.policy.limits_of(*_names(caller.who)).upload_idle_s)
-        # gRPC has one thread for all of a call. Last: what is refused above is never completed.
-        self._thread_state = ThreadState()
 
     def enter(self, context: flight.ServerCallContext) -> Request:
         """Find the caller's session; from here on the client's leaving is noticed."""
@@ -130,10 +127,7 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
 
     def call_completed(self, exception: BaseException | None) -> None:
         # After the last batch of a stream, too, and when the client left.
-        try:
-            self._entry.calls.end(self.call)
-        finally:
-            self._thread_state.let_go()
+        self._entry.calls.end(self.call)
 
 
 class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types

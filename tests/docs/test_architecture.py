@@ -36,7 +36,6 @@ TAKE_PART = {
     "proxy/access/limits.py",
     "proxy/flightsql/state/tokens.py",
     "proxy/access/blame.py",
-    "proxy/process/thread_state.py",
     # Which cut and which names a statement may ask for.
     "proxy/catalog/browser.py",
     "proxy/query/time_travel.py",
