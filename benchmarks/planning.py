@@ -36,7 +36,7 @@ from proxy.query.executor import Statements
 from proxy.session import Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import local_readers
+from proxy.tail.reader.readers import local_readers
 from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.log import MemoryLog, MemoryRecord
 from thermocline.commands.create import first_watermark

@@ -50,7 +50,7 @@ _MAX_LOGINS = 64
 #: Calls with the same credentials come in one after the other: a hundred at once would all want Python's lock, and each
 #: call of others would wait for as many of them whenever it wants it again. By hash; a collision waits a moment longer.
 _ENTRIES = 256
-#: User and groups of a caller whom nobody knows.
+#: User and groups of an unknown caller.
 _ANYBODY: tuple[None, frozenset[str]] = (None, frozenset())
 #: Between two Handshakes with the same credentials.
 _HANDSHAKE_S = 0.02
@@ -191,7 +191,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         """Let a caller of another protocol in: the same users, tokens and calls a second.
 
         Raises:
-            Unauthenticated: nobody this server knows; or a certificate, which only Flight reads.
+            Unauthenticated: unknown to this server; or a certificate, which only Flight reads.
             Unavailable, Overloaded: the server is about to stop, or the user calls too often.
         """
         self.calls.check_open()
@@ -244,7 +244,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         """Who calls. One whose session is over and who sends a password beside its token needs no new login.
 
         Raises:
-            Unauthenticated: nobody this server knows.
+            Unauthenticated: unknown to this server.
         """
         try:
             return self._proved(authorizations[0] if authorizations else None)

@@ -4,7 +4,7 @@ BI tools disagree with Arrow and with each other: Power BI and Excel know no 38-
 every timestamp as nanoseconds, JDBC 18.3.0 throws where a tool asks for a timestamp with a zone as an object. So a
 session can choose; the name of a driver decides nothing. The names of columns never change.
 
-A dictionary, which ENUM is, goes out as what it stands for, whatever was chosen: JDBC shows its indices, and ADBC's
+A dictionary, which ENUM is, goes out as what it stands for, under each choice: JDBC shows its indices, and ADBC's
 Go driver does not read the stream at all.
 """
 

@@ -316,7 +316,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
             )
             try:
                 writer.write(pa.py_buffer(result))
-            except OSError as error:  # gRPC tells no more; and there is nobody to tell
+            except OSError as error:  # gRPC tells no more; and no client is left
                 raise Cancelled("The client ended the call.") from error
 
     def do_action(

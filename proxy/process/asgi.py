@@ -197,7 +197,7 @@ class HttpServer:
         self._thread.start()
 
     def renew(self, tls: HttpTls) -> None:
-        """Show another certificate to whoever connects from now on.
+        """Show another certificate to clients that connect from now on.
 
         Raises:
             BadConfig: it is not usable; the old one stays in force.

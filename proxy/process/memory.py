@@ -102,7 +102,7 @@ def bound_arenas(environment: Mapping[str, str] = os.environ) -> bool:
 def give_back() -> None:
     """Give memory that is free to the system: what a burst needed would stay with the process for good.
 
-    Some milliseconds for each 100 MB, under an arena's lock: not while anybody waits.
+    Some milliseconds for each 100 MB, under an arena's lock: not while a call waits.
     """
     import pyarrow as pa
 

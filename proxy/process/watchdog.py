@@ -39,10 +39,10 @@ _MAX_SILENCE_S = 60.0
 
 _STOP_TIMEOUT_S = 5.0
 
-#: A look that comes this much late: nothing ran meanwhile, the machine was paused or the process stopped.
+#: A look that comes this much late: nothing ran, the machine was paused or the process stopped.
 _STOOD_STILL_S = 2.0
 
-#: Largest share of the time past a deadline that is excused where threads wait for a processor, whoever has it: a long
+#: Largest share of the time past a deadline that is excused where threads wait for a processor, even if this process has it: a long
 #: statement has a low priority, and gets a tenth of a machine that others fill. What is stuck still ends, ten times as late.
 _MAX_STARVED = 0.9
 
@@ -232,7 +232,7 @@ def thread_times(tasks: Path = Path("/proc/self/task")) -> ThreadTimes:
 def starved_share(before: ThreadTimes, after: ThreadTimes) -> float:
     """Return what share of the time in which threads could run they waited for a processor, 0 to 1.
 
-    0 where none could run: whoever waits for a lock or a store is not starved.
+    0 where none could run: a thread that waits for a lock or a store is not starved.
     """
     ran = waited = 0
     for thread, (ran_before, waited_before) in before.items():

@@ -193,7 +193,7 @@ class SnapshotCutter:
 
 
 def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:
-    """Build the cuts a ticket names again, on whatever replica this is. The log is not measured.
+    """Build the cuts a ticket names again, on any replica. The log is not measured.
 
     Raises:
         SnapshotExpired: the table, its metadata file or its watermark is not the ticket's any more.

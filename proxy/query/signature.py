@@ -32,7 +32,7 @@ class Signatures:
     def has(
         self, session: Session, parsed: ParsedStatement, parameters: pa.RecordBatch | None
     ) -> bool:
-        """Whether ``columns`` of a statement without tables asks nobody: it was bound before."""
+        """Whether ``columns`` of a statement without tables is cached: it was bound before."""
         return self._cache.cached((parsed, (), session.zone), Prepared) is not None and (
             parameters is None or not parsed.may_type_columns
         )

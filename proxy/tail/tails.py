@@ -119,7 +119,7 @@ class Tails:
 
         ``names`` are the columns they have; None: all. ``any_rows``: any so many of them do.
 
-        Waits for the follower where there is one. Calls ``check`` meanwhile, and between batches of a fetch; it raises
+        Waits for the follower where there is one. Calls ``check`` while it waits, and between batches of a fetch; it raises
         when the statement was cancelled.
 
         Raises:

@@ -15,8 +15,7 @@ import psutil
 from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
 from proxy.tail.reader.child import Ingestion
-from proxy.tail.reader.client import remote_readers
-from proxy.tail.reader.local import MUCH_OFFSETS, LocalReader
+from proxy.tail.reader.readers import MUCH_OFFSETS, LocalReader, remote_readers
 from proxy.tail.reader.source import TailSource
 from proxy.tail.reader.worker import _NICE
 from tests.harness.tails import SCHEMA

@@ -10,7 +10,7 @@ from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoder, DecoderFactory, Log, LogSubscription
 from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import LocalReader
+from proxy.tail.reader.readers import LocalReader
 from proxy.tail.reader.source import DecodedBatch, TailSource, TopicReaders
 
 

@@ -15,7 +15,7 @@ from proxy.session import Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import local_readers
+from proxy.tail.reader.readers import local_readers
 from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.followers import SteppedFollowers, stepped_readers
 

@@ -24,7 +24,7 @@ from proxy.engine.segments import Segments
 from proxy.tail.budget import TailLimits, TailSpace
 from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import local_readers
+from proxy.tail.reader.readers import local_readers
 from proxy.tail.segment import LeasedTail
 from proxy.tail.states import TailState
 from proxy.tail.tails import FollowSettings, Tails

@@ -20,7 +20,7 @@ import pytest
 
 from planner.errors import LogUnavailable, UndecodableRecord
 from planner.schema import Column
-from proxy.tail.reader import client, ipc
+from proxy.tail.reader import ipc, readers
 from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
@@ -124,7 +124,7 @@ def test_a_worker_that_is_killed_is_followed_by_another_and_no_answer_is_short(
 def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "MUCH_OFFSETS", 1_000)
+    monkeypatch.setattr(readers, "MUCH_OFFSETS", 1_000)
     topic = kafka.topic(1)
     table = bind(kafka, tmp_path, topic, COLUMNS)
     write(kafka, topic, *range(40_000))

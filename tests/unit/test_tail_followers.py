@@ -31,7 +31,7 @@ from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import LocalReader
+from proxy.tail.reader.readers import LocalReader
 from proxy.tail.segment import LeasedTail
 from tests.harness.builders import FLOWS
 from tests.harness.tails import FOLLOWED, LIMITS, OTHER, offsets, places, started, tail_harness

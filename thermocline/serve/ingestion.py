@@ -68,7 +68,7 @@ def _work(worker: socket.socket, clusters: dict[str, dict[str, str]]) -> None:
     from connectors.decoding.registry import decoder_for
     from connectors.kafka.clusters import KafkaClusters
     from proxy.tail.pacing import IN_OWN_PROCESS
-    from proxy.tail.reader.local import local_readers
+    from proxy.tail.reader.readers import local_readers
 
     log_to_stderr()
     readers = local_readers(

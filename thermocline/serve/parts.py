@@ -22,8 +22,7 @@ from proxy.tail.budget import TailLimits, TailSpace
 from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import IN_PROCESS
 from proxy.tail.reader.child import Ingestion
-from proxy.tail.reader.client import remote_readers
-from proxy.tail.reader.local import local_readers
+from proxy.tail.reader.readers import local_readers, remote_readers
 from proxy.tail.tails import FollowSettings, Tails
 from thermocline.config.settings import Settings
 

@@ -75,7 +75,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody can prove who he is, and nobody has to."""
+        """True if the listener has no login and admits anonymous calls."""
         return (
             self.allow_anonymous
             and self.verify is None
@@ -84,7 +84,7 @@ class Access:
         )
 
     def of_token(self, token: str) -> Caller | None:
-        """Return who a token that is no session of this server was given to; None if nobody knows it.
+        """Return who a token that is no session of this server was given to; None for an unknown one.
 
         Raises:
             Unauthenticated: a known kind of token, but not a valid one.
@@ -106,7 +106,7 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True)
 class ByCertificate:
-    """Whoever the client certificate says. Only the call itself shows it, not its headers."""
+    """The name in the client certificate. Only the call itself shows it, not its headers."""
 
 
 class FixedUsers:

@@ -57,7 +57,7 @@ class Credentials:
     """The file's users and tokens as they are now. Thread-safe.
 
     A file that cannot be read or is wrong leaves what was last known in force, and says so in the log: a typing
-    error must lock nobody out. What was removed ends at its next call, sessions included.
+    error must not lock users out. What was removed ends at its next call, sessions included.
 
     Raises:
         BadConfig: at the start, where there is nothing to fall back to.

@@ -39,7 +39,7 @@ for _handler in (
 #: What no answer, and an answer that is not what it should be, may raise.
 _NOT_KEYS = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _REFRESH_S = 300.0
-#: Anybody can send tokens that name random keys.
+#: Any caller can send tokens that name random keys.
 _RETRY_S = 10.0
 _TIMEOUT_S = 5.0
 
@@ -48,7 +48,7 @@ class Jwks:
     """Keys by their id. Thread-safe. Times in seconds.
 
     ``url`` is the JWKS itself; without it, ``issuer``'s OpenID configuration names it. Keys older than
-    ``_REFRESH_S`` are fetched again; while that fails they are used up to ``keep_s``. A key nobody knows causes one
+    ``_REFRESH_S`` are fetched again; while that fails they are used up to ``keep_s``. An unknown key causes one
     look, not more often than every ``_RETRY_S``.
 
     Raises:
@@ -81,7 +81,7 @@ class Jwks:
         """
         key = self._find(key_id)
         if key is None or self._age_s() >= _REFRESH_S:
-            # With the key at hand nobody waits for another's refresh.
+            # With the key at hand no call waits for another's refresh.
             if self._fetching.acquire(blocking=key is None):
                 try:
                     self._refresh(key_id)

@@ -12,7 +12,7 @@ from planner.errors import BadConfig
 from proxy.access.authentication.callers import Caller, Unauthenticated
 from proxy.access.authentication.jwks import Jwks
 
-#: Signatures only: with a shared secret (HS256) whoever can check a token can make one.
+#: Signatures only: with a shared secret (HS256) each service that checks tokens can make them.
 ALGORITHMS = frozenset(
     "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split()  # noqa: SIM905
 )

@@ -48,7 +48,7 @@ _PAUSES, _MAX_PAUSE_S = 20, 0.5
 MAX_CALLS = 704
 
 #: The one owner under which failures of unknown callers count.
-_NOBODY = ("nobody",)
+_UNKNOWN = ("unknown",)
 
 _READ_LONGER = (
     "The answer was not read to its end within {:g} s. Read faster, or raise answer_timeout_s."
@@ -183,7 +183,7 @@ class Call:
             self._left = None
         try:
             self.resources.close()
-        except Exception:  # noqa: BLE001  the call is over: there is nobody left to tell
+        except Exception:  # noqa: BLE001  the call is over: no client is left to tell
             _log.exception("a statement's resources were not released cleanly")
 
 
@@ -262,7 +262,7 @@ class Calls:
     def refuse(self, record: CallRecord, per_s: float | None) -> None:
         """Write down a call that was not let in. All of those have one share of failures."""
         self.write_down(record)
-        time.sleep(self._failures.pause_s(_NOBODY, per_s))
+        time.sleep(self._failures.pause_s(_UNKNOWN, per_s))
 
     def write_down(self, record: CallRecord) -> None:
         for journal in self._journals:
@@ -362,7 +362,7 @@ def hang_up(peers: AbstractSet[str]) -> int:
     count = 0
     for name in os.listdir(_OWN_FILES):  # noqa: PTH208 - numbers, and one may be gone by now
         try:
-            # A duplicate: the number may be somebody else's file a moment later.
+            # A duplicate: the number may be another file a moment later.
             duplicate = socket.socket(fileno=os.dup(int(name)))
         except OSError:
             continue

@@ -1,7 +1,7 @@
 """What the server remembers of its clients: which session a call belongs to, and when sessions end.
 
 A bearer token that this server gave out is the key of exactly one session. A caller without one (anonymous, by
-certificate, with a token of somebody else's, or sending its password with every call) has the session of its
+certificate, with a token of another server, or sending its password with every call) has the session of its
 cookie, or of its connection where it keeps no cookies. Few clients say goodbye, so sessions end by idleness.
 """
 
@@ -123,7 +123,7 @@ class Sessions:
         """
         client = self._of_cookie(cookie, identity)
         if client is None:
-            # The identity itself: names and groups are texts that somebody else chose, so no text of theirs is a key.
+            # The identity itself: names and groups are texts that others chose, so no text of theirs is a key.
             key = ("peer", peer, identity)
             client = self._find(key) or self._start(key, identity, opening)
         if offered is not None:

@@ -88,7 +88,7 @@ class SessionTokens:
         return is_current and hmac.compare_digest(minted.proof, self._proof(identity))
 
     def _proof(self, identity: Caller) -> str:
-        # Keyed: whoever steals a token cannot guess at the password with it.
+        # Keyed: a thief of a token cannot guess at the password with it.
         said = json.dumps([identity.user, (identity.stored or b"").decode("utf-8", "replace")])
         return hmac.digest(self._key, said.encode(), hashlib.sha256).hex()
 

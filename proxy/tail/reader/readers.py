@@ -1,4 +1,4 @@
-"""Reading and decoding in this process."""
+"""Reading and decoding in this process, or by the one for it where that is worth the way."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoder, DecoderFactory, Log, TopicSource
 from proxy.tail.pacing import Pacing
+from proxy.tail.reader.child import Ingestion
+from proxy.tail.reader.ipc import ReadRequest
 from proxy.tail.reader.prefetch import Prefetcher, read_ahead
-from proxy.tail.reader.source import Pieces, Subscription, TailSource, TopicReaders
+from proxy.tail.reader.source import (
+    Pieces,
+    Subscription,
+    TailSource,
+    TopicReader,
+    TopicReaders,
+)
 
 #: Fetch up to this many offsets without a second thread: it would cost more than it gains.
 MUCH_OFFSETS = 20_000
@@ -82,3 +90,53 @@ class LocalReader:
                 yield self.decoder.decode(batch)
         if sum(map(len, ranges)) > MUCH_OFFSETS:
             self.give_back()
+
+
+def remote_readers(ingestion: Ingestion, local: TopicReaders) -> TopicReaders:
+    """Follow and make large fetches by ``ingestion``; make small fetches by ``local``."""
+    return lambda source: _RemoteReader(ingestion, source, local(source))
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteReader:
+    ingestion: Ingestion
+    source: TailSource
+    local: TopicReader
+
+    def follow(
+        self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> Subscription:
+        request = ReadRequest(self.source, starts=dict(starts), epochs=dict(epochs))
+        return self.ingestion.begin_job(request)
+
+    def fetch(
+        self,
+        ranges: Sequence[OffsetRange],
+        timeout_s: float,
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> Pieces:
+        if _are_much(ranges):
+            request = ReadRequest(
+                self.source, ranges=tuple(ranges), timeout_s=timeout_s, epochs=dict(epochs)
+            )
+            return _fetched(self.ingestion, request)
+        return self.local.fetch(ranges, timeout_s, epochs)
+
+    def fetches_sooner(self, ranges: Sequence[OffsetRange]) -> bool:
+        return not (_are_much(ranges) or self.ingestion.is_ready)
+
+    def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+        self.local.check_history(offsets, epochs)
+
+
+def _are_much(ranges: Sequence[OffsetRange]) -> bool:
+    """Whether the worker fetches them."""
+    return sum(map(len, ranges)) > MUCH_OFFSETS
+
+
+def _fetched(ingestion: Ingestion, request: ReadRequest) -> Pieces:
+    with contextlib.closing(ingestion.begin_job(request)) as work:
+        work.ask(request.timeout_s)
+        while (piece := work.answer(request.timeout_s)) is not None:
+            work.ask(request.timeout_s)  # sent while the caller adds this one
+            yield piece.decoded
