@@ -20,7 +20,7 @@ from planner.seam.binding import Binding
 from planner.seam.formats import FORMATS
 from planner.seam.watermark import Outcomes
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import local_readers
+from proxy.tail.reader.readers import local_readers
 from proxy.tail.reader.source import TailSource
 from tests.doubles.log import MemoryLog, MemoryRecord
 
