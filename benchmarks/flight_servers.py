@@ -21,13 +21,12 @@ from benchmarks.world import Serving
 from planner.errors import UnknownTable, UnsupportedStatement
 from proxy.access.authentication.callers import Access
 from proxy.access.limits import ServerPolicy
-from proxy.deadline import Deadline
+from proxy.engine.result import MaterializedResult
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import Address, ServerOptions, start
-from proxy.query.stream import MaterializedResult
-from proxy.session import Planned, Prepared, Renewed, Session, Table, TicketSummary
+from proxy.session import Deadline, Planned, Prepared, Renewed, Session, Table, TicketSummary
 
 COLUMNS = 8
 #: 2 MiB, which is what the seam asks of a backend (``proxy.flightsql.backend.Stream``).

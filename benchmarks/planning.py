@@ -30,10 +30,9 @@ from planner.statement.ast import Node
 from planner.statement.gate import check
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.query.executor import Statements
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.readers import local_readers

@@ -28,8 +28,7 @@ from benchmarks.report import Report, recorded, summary
 from benchmarks.spark_union import SparkUnion
 from benchmarks.tierer import Tierer, running_tierer
 from benchmarks.world import TABLE, World, running_world
-from proxy.deadline import Deadline
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from thermocline.serve.assembly import running_parts
 from thermocline.serve.parts import Parts
 

@@ -19,10 +19,9 @@ import pyarrow as pa
 from planner.errors import FederationError
 from planner.reading.filters import EVERYTHING, Condition, ScanFilter
 from planner.schema import Column, TableSchema
-from planner.statement.ast import Node, kind_of
+from planner.statement.ast import Node, fold, kind_of
 from planner.statement.conditions import Conjunct, Places
 from planner.statement.row_expression import row_of
-from planner.statement.scope import fold
 from planner.type_text import sql_type
 
 _WHOLE = frozenset(

@@ -15,7 +15,7 @@ import msgspec
 from planner.errors import BadStatement, UnsupportedStatement
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_counts
-from planner.statement.printer_fixes import same
+from planner.statement.rewrite import same
 
 #: Runs SQL with one argument, and returns its one row.
 Ask = Callable[[str, str], tuple[Any, ...]]

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from planner.schema import FIELD_ID, Column, EpochUnit, TableSchema, field_id, nested_fields
-from planner.spelling import FieldPath, resolve
+from planner.sql_text import FieldPath, resolve
 
 _EPOCH_UNIT = b"epoch_unit"
 #: A field, and its index at each level from the columns inwards.

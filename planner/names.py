@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from planner.errors import BadConfig
-from planner.spelling import read_dotted, spelled
+from planner.sql_text import read_dotted, spelled
 
 #: Of a cluster in the settings: ``[kafka_clusters.<name>]``.
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -115,7 +115,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``catalog.namespace.table``, its parts bare or quoted as in SQL (``planner.spelling``).
+        """Read ``catalog.namespace.table``, its parts bare or quoted as in SQL (``planner.sql_text``).
 
         A dot in a quoted namespace separates levels, as in the one name that SQL has for them.
 

@@ -29,10 +29,9 @@ import pyarrow as pa
 from planner.errors import BadConfig, NotAllowed, PermissionsMismatch
 from planner.names import KAFKA_OFFSET, OPTIONAL_COLUMNS, Side, TableName, name_parts
 from planner.schema import TableSchema
-from planner.statement.ast import Node
+from planner.statement.ast import Node, fold
 from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import bound_to, columns_of
-from planner.statement.scope import fold
 
 #: Stands for every user, every column but the raw ones, and the rest of a table's name.
 ANY = "*"

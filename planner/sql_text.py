@@ -1,12 +1,24 @@
 """Names, texts and types as DuckDB spells them in SQL.
 
 The tokens of SQL texts: what can be said of one without parsing it. Takes time linear in the text.
+
+Names as users write them in options: bare, or in double quotes as in SQL, where a quote inside is doubled.
+
+A bare name ends at the mark that its option expects next, so it cannot hold that mark. A quoted name can hold anything.
+
+Names of fields as a command line has them: a column, or a field inside one.
+
+A path is the names from the column inwards, by Iceberg's own words (specification, "Column projection" and "Nested
+Types"): members of a struct by their names, ``element`` of a list, ``key`` and ``value`` of a map.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
+
+from planner.errors import BadConfig
 
 
 def identifier(name: str) -> str:
@@ -47,3 +59,113 @@ def tokens(sql: str) -> Iterator[re.Match[str]]:
     quotes, doubled ones still doubled. ``open`` is a quote or a comment that is not closed, to the end of the text.
     """
     return _TOKEN.finditer(sql)
+
+
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
+
+#: Names that every option and message writes bare. SQL wants quotes around those with ``-``, too.
+_BARE = re.compile(r"[\w$-]+")
+
+
+def spelled(name: str) -> str:
+    """Return a name as every option reads it back: bare if it is letters, digits, ``_``, ``$`` and ``-`` only."""
+    return name if _BARE.fullmatch(name) else identifier(name)
+
+
+def quoted_at(text: str, position: int) -> tuple[str, int]:
+    """Read the quoted name that starts at ``position``, where a quote is; return it, and where it ends (exclusive).
+
+    Raises:
+        BadConfig: the quote is not closed.
+    """
+    match = _QUOTED.match(text, position)
+    if match is None:
+        raise BadConfig(
+            f"{text!r}: the quote at character {position} is not closed; a quote inside a name is written twice.",
+            text=text,
+        )
+    return match[1].replace('""', '"'), match.end()
+
+
+def read_dotted(text: str) -> tuple[str, ...]:
+    """Split a dotted name into its parts. A dot in quotes separates nothing.
+
+    Raises:
+        BadConfig: a quote is not closed, or something other than a dot follows one.
+    """
+    return dotted_before(text, "")[0]
+
+
+def dotted_before(text: str, mark: str) -> tuple[tuple[str, ...], str | None]:
+    """Read the dotted name that a text begins with, up to a mark, and return what follows that; None: there is no mark.
+
+    Raises:
+        BadConfig: as ``read_dotted``.
+    """
+    parts: list[str] = []
+    position = 0
+    while True:
+        if text.startswith('"', position):
+            name, position = quoted_at(text, position)
+        else:
+            start = position
+            while position < len(text) and text[position] not in (".", mark):
+                position += 1
+            name = text[start:position]
+        parts.append(name)
+        if position == len(text):
+            return tuple(parts), None
+        if text[position] == mark:
+            return tuple(parts), text[position + 1 :]
+        if text[position] != ".":
+            expected = " or ".join([*([repr(mark)] if mark else []), "a dot"])
+            raise BadConfig(
+                f"{text!r}: {expected} is expected behind the quoted name, at character {position}.",
+                text=text,
+            )
+        position += 1
+
+
+FieldPath = tuple[str, ...]
+
+_Node = TypeVar("_Node")
+
+
+def read_path(text: str) -> FieldPath:
+    """Read a name, bare or quoted (``planner.sql_text``).
+
+    Bare dots separate, though a field's own name may have them: see ``resolve``.
+    """
+    return read_dotted(text)
+
+
+def split_name(text: str, separator: str) -> tuple[FieldPath, str | None]:
+    """Read the name that an option begins with, and what follows the separator: ``NAME:TYPE``, ``NAME=ms``.
+
+    None follows where there is no separator.
+    """
+    return dotted_before(text, separator)
+
+
+def spell(path: FieldPath) -> str:
+    """Write a path so that ``read_path`` reads it."""
+    return ".".join(map(spelled, path))
+
+
+def resolve(
+    path: FieldPath, start: _Node, step: Callable[[_Node, str], _Node | None]
+) -> _Node | None:
+    """Follow a path from ``start``; None where it leads nowhere.
+
+    ``step`` finds what has one name inside another. The longest name with dots comes first: ``id.orig_h`` is that
+    column where there is one, else ``orig_h`` of ``id``.
+    """
+    if not path:
+        return start
+    for end in range(len(path), 0, -1):
+        inside = step(start, ".".join(path[:end]))
+        if inside is not None:
+            inmost = resolve(path[end:], inside, step)
+            if inmost is not None:
+                return inmost
+    return None

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from planner.errors import BadConfig, UnsupportedType
 from planner.schema import PRIMITIVES
-from planner.spelling import quoted_at, spelled
-from planner.sql_text import identifier
+from planner.sql_text import identifier, quoted_at, spelled
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:\[\]])")
 

@@ -30,7 +30,7 @@ from planner.offsets import OffsetRange
 from planner.ports import Log, TopicSource
 from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds
-from planner.spelling import spell
+from planner.sql_text import spell
 from thermocline.output.units import span_text
 
 #: Newest records of each partition that are looked at.

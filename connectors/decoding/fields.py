@@ -11,7 +11,6 @@ from typing import Literal, cast
 
 import pyarrow as pa
 
-from planner.declared_times import check_times
 from planner.errors import BadBinding, UnsupportedType
 from planner.schema import (
     PRIMITIVES,
@@ -21,7 +20,7 @@ from planner.schema import (
     field_id_if_any,
     nested_paths,
 )
-from planner.seam.binding import Binding
+from planner.seam.binding import Binding, check_times
 
 Kind = Literal[
     "boolean",

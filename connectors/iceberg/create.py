@@ -43,7 +43,7 @@ from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated,
 from planner.seam.binding import KAFKA, TOPIC, Binding
 from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG, WatermarkEntries
 from planner.seam.watermark import Watermark
-from planner.spelling import FieldPath
+from planner.sql_text import FieldPath
 
 NAME_MAPPING = "schema.name-mapping.default"
 #: pyiceberg 0.12 reads version 3 and cannot write it; Spark can upgrade the table later.

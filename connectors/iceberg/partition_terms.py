@@ -14,7 +14,7 @@ from pyiceberg.types import FixedType, NestedField, StructType
 
 from planner.errors import BadConfig
 from planner.names import TableName, partition_field_name
-from planner.spelling import read_dotted
+from planner.sql_text import read_dotted
 
 _Transform: TypeAlias = transforms.Transform[Any, Any]
 
@@ -31,7 +31,7 @@ _COUNTED: dict[str, tuple[Callable[[int], _Transform], str]] = {
     "truncate": (transforms.TruncateTransform, "trunc"),
 }
 _TERMS = "column, year(c), month(c), day(c), hour(c), bucket(n, c), truncate(w, c)"
-#: A name is bare up to a space, a comma or a parenthesis, or has quoted parts (``planner.spelling``).
+#: A name is bare up to a space, a comma or a parenthesis, or has quoted parts (``planner.sql_text``).
 _TERM = re.compile(
     r"""(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?((?:"(?:[^"]|"")*+"|[^\s"(),])++)\s*(\))?"""
 )

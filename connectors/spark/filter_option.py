@@ -26,17 +26,16 @@ from planner.names import TableName
 from planner.reading.filters import ScanFilter
 from planner.schema import Column, TableSchema
 from planner.sql_text import identifier, tokens
-from planner.statement.ast import Node, kind_of, walk
+from planner.statement.ast import Node, fold, kind_of, walk
 from planner.statement.conditions import alternatives
 from planner.statement.gate import check_text
-from planner.statement.printer_fixes import CHANGED, make_printable
+from planner.statement.rewrite import CHANGED, make_printable
 from planner.statement.row_expression import (
     CURRENT_GROUPS,
     CURRENT_USER,
     columns_of,
     row_expression,
 )
-from planner.statement.scope import fold
 from planner.type_text import exact_select, sql_type
 
 #: What Spark's SQL has and the server's has not, outside of quotes, and what to write instead.

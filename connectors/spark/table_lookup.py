@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.errors import UnknownTable
 from planner.names import TableName, did_you_mean, name_parts
-from planner.spelling import spelled
+from planner.sql_text import spelled
 from planner.statement.references import check_no_side
 
 

@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.names import OFFSET_COLUMNS
-from planner.statement.ast import CLAUSES, Node, kind_of, nodes_below, statement, walk
+from planner.statement.ast import (
+    CLAUSES,
+    Node,
+    fold,
+    kind_of,
+    nodes_below,
+    statement,
+    visible_name,
+    walk,
+)
 from planner.statement.conditions import CLOCKS, Places
 from planner.statement.parameters import call, constant
 from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import TIMES, is_of_one_row
-from planner.statement.scope import fold, visible_name
 
 #: A statement for more rows does not just look at a table.
 MOST_ANY_ROWS = 10_000

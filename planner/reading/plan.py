@@ -26,8 +26,8 @@ from planner.reading.needs import StatementNeeds
 from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
 from planner.seam.seam_table import SEAM_SCHEMA
+from planner.statement.ast import fold
 from planner.statement.references import ResolvedTable, quoted
-from planner.statement.scope import fold
 
 #: Stands in front of the columns, for rows that are only counted: of these the engine reads the first column of a union
 #: (DuckDB 1.5.5), of any type; all of a struct, where a condition reads one field.

@@ -19,7 +19,7 @@ from planner.errors import BadParameter, LogTruncated, TopicRecreated, Unsupport
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.seam.cut import Increment, TableCut
-from planner.tokens import MALFORMED, pack, unpack
+from planner.seam.time_travel import MALFORMED, pack, unpack
 
 POSITION_VERSION = 1
 _PREFIX = "p:"

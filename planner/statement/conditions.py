@@ -23,10 +23,9 @@ from functools import reduce
 from itertools import chain
 from typing import Literal, TypeVar
 
-from planner.statement.ast import Node, kind_of
+from planner.statement.ast import Node, Scope, fold, is_table, kind_of, scoped, visible_name
 from planner.statement.parameters import call, cast, constant
 from planner.statement.references import TableReference, reference_of
-from planner.statement.scope import Scope, fold, is_table, scoped, visible_name
 
 #: Most values of an IN list that are compared with bounds.
 MAX_VALUES = 200

@@ -27,11 +27,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.errors import UnsupportedStatement
-from planner.statement.ast import Node, kind_of, statement
+from planner.statement.ast import (
+    Node,
+    Nodes,
+    Scope,
+    fold,
+    is_table,
+    kind_of,
+    scoped,
+    statement,
+    visible_name,
+)
 from planner.statement.parameters import call
 from planner.statement.query_columns import columns_of_query, texts_of_columns
 from planner.statement.references import TableReference, reference_of
-from planner.statement.scope import Nodes, Scope, fold, is_table, scoped, visible_name
 
 Path = tuple[str, ...]
 

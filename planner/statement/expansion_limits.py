@@ -19,8 +19,15 @@ import pyarrow as pa
 
 from planner.errors import UnsupportedStatement
 from planner.statement.allowed import BOUNDED
-from planner.statement.ast import Node, kind_of, node_fields, nodes_below, statement
-from planner.statement.scope import fold, visible_name
+from planner.statement.ast import (
+    Node,
+    fold,
+    kind_of,
+    node_fields,
+    nodes_below,
+    statement,
+    visible_name,
+)
 
 #: A statement within one of the bounds takes two seconds of a core at most from text to plan (DuckDB 1.5.5).
 #: Columns of one SELECT, of its FROM, of a row of VALUES; fields of a struct or PIVOT's columns count.

@@ -22,10 +22,9 @@ from planner.statement.allowed import (
     TYPES,
     WINDOWS,
 )
-from planner.statement.ast import Node, kind_of, walk
+from planner.statement.ast import Node, fold, kind_of, walk
 from planner.statement.conditions import clocks_of
 from planner.statement.references import PATH
-from planner.statement.scope import fold
 
 #: Longest statement text, checked before parsing: a parser is no place for megabytes of input.
 MAX_SQL_BYTES = 1 << 20

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from planner.statement.ast import Node, kind_of, node_fields, statement, walk
-from planner.statement.scope import fold
+from planner.statement.ast import Node, fold, kind_of, node_fields, statement, walk
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**", "^"))
 _ADDING = frozenset(("+", "-"))

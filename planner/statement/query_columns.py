@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from planner.statement.ast import Node, kind_of, nodes_below
-from planner.statement.scope import fold, is_table
+from planner.statement.ast import Node, fold, is_table, kind_of, nodes_below
 
 #: Fields of nodes whose texts name no column.
 _NO_COLUMNS = frozenset(("catalog", "catalog_name", "class", "schema", "schema_name", "type"))

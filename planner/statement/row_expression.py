@@ -14,10 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from planner.errors import UnsupportedStatement
 from planner.statement.allowed import AGGREGATES, BOUNDED, SCALARS
-from planner.statement.ast import Node, is_bare, kind_of, statement, walk
+from planner.statement.ast import Node, fold, is_bare, kind_of, statement, walk
 from planner.statement.gate import check
 from planner.statement.parameters import call, cast, constant
-from planner.statement.scope import fold
 
 CURRENT_USER = "current_user"
 CURRENT_GROUPS = "current_groups"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.declared_times import check_times
 from planner.errors import ShapeMismatch
 from planner.names import shell_word
 from planner.offsets import OffsetRange, OffsetVector, cut_up, fair_share
-from planner.seam.binding import Binding
+from planner.seam.binding import Binding, check_times
 from planner.seam.cut import LogBounds, Pin, check_log
 from planner.seam.watermark import Watermark
 

@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
 
 from planner.errors import Overloaded
-from proxy.deadline import Cancellation, Deadline
+from proxy.session import Cancellation, Deadline
 
 #: One user alone gets three quarters.
 _SHARE = 3

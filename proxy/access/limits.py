@@ -1,22 +1,38 @@
-"""What one user may take, with or without others: sessions, streams, calls and failures a second, rows, bytes and time."""
+"""What one user may take, with or without others: sessions, streams, calls and failures a second, rows, bytes and time.
+
+Slows down and refuses users whose statements ended the server's process.
+
+The next process must know them, so they are written to a file without a name that the supervisor made and each of its
+children inherits. Long-running statements are noted there all the time, because a killed process cannot write. The
+first end slows a user down, later ones lead to refusals for a while. A guess from those notes slows down only: a
+short statement may have caused the crash.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import json
+import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from planner.errors import LimitExceeded, Overloaded
 from proxy.access.authentication.callers import Access
 
 #: Failures a second of one user that are answered at once, and how many seconds' worth of them in a burst.
 FAILURES_PER_S, FAILURES_BURST_S = 20.0, 5.0
+
 #: No failure waits longer, however many there are.
 MAX_PAUSE_S = 1.0
+
 #: Beyond this, the owner who came longest ago is forgotten.
 _MAX_OWNERS = 10_000
+
 #: Of sums of times.
 _ROUNDING_S = 1e-6
 
@@ -140,3 +156,153 @@ class Failures(_Due):
             ahead_s = self._ahead_s(owner)
             self._note(owner, min(ahead_s, FAILURES_BURST_S + MAX_PAUSE_S) + 1 / per_s)
             return min(max(ahead_s - FAILURES_BURST_S, 0.0), MAX_PAUSE_S)
+
+
+#: How long an end counts, and how long a user is slowed down after one.
+_COUNTS_S = 3600.0
+
+_SLOWED_S = 600.0
+
+#: Statements that a slowed-down user may run at one time.
+SLOWED_SLOTS = 2
+
+#: How long a user is refused after the second end within the hour; four times as long after each further one.
+_REFUSED_S = 60.0
+
+_MAX_REFUSED_S = 900.0
+
+#: How many of the latest ends are remembered.
+_MAX_ENDS = 100
+
+_MAX_BYTES = 1 << 16
+
+
+class Blame:
+    """Notes which users may be to blame, and judges which was. Thread-safe. ``None`` stands for anonymous callers.
+
+    Anonymous callers are one user, and a server that admits them has no other: they are slowed down, never refused.
+    """
+
+    def __init__(
+        self, file: int | None = None, *, now_s: Callable[[], float] = time.time
+    ) -> None:
+        """``file`` is the descriptor of the last process's notes; None: no notes outlive this process."""
+        self._file = file
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._noted: dict[str | None, float] = {}
+        #: User, time, and whether the blame is certain.
+        self._ends: list[tuple[str | None, float, bool]] = []
+        #: This process ends, and its user is noted.
+        self._is_over = False
+        left = _read(file)
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            self._ends = [(user, float(at_s), bool(sure)) for user, at_s, sure in left["ends"]]
+            running = [(user, float(ran_s)) for user, ran_s in left["running"]]
+            self._assign_largest(running, is_sure=False)
+        self._write()
+
+    def note(self, running: Mapping[str | None, float]) -> None:
+        """Write down whose statements have run for long, and their seconds in all."""
+        with self._lock:
+            if self._is_over or not (running or self._noted):
+                return
+            self._noted = dict(running)
+            self._write()
+
+    def assign(self, user: str | None) -> None:
+        """Write down that this process ends for a statement of ``user``."""
+        with self._lock:
+            self._add(user, is_sure=True)
+            self._close()
+
+    def acquit(self) -> None:
+        """Write down that long-running statements are not why this process ends."""
+        with self._lock:
+            self._close()
+
+    def assign_largest(self) -> None:
+        """Blame the user with more running time than all others together, if there is one."""
+        with self._lock:
+            self._assign_largest(list(self._noted.items()), is_sure=True)
+            self._close()
+
+    def check(self, user: str | None) -> None:
+        """Refuse a user whose statements ended the process again and again.
+
+        Raises:
+            Overloaded: says why, and until when.
+        """
+        until_s = self._refused_until_s(user)
+        left_s = until_s - self._now_s()
+        if left_s <= 0:
+            return
+        raise Overloaded(
+            f"Statements of user {user!r} ended the server's process {len(self._of(user, only_sure=True))} times within an hour; none is "
+            f"taken until {_time(until_s)}. Narrow them before you try again.",
+            user=user,
+            retry_after_s=int(left_s) + 1,
+        )
+
+    def most(self, user: str | None, limit: int | None) -> int | None:
+        """How many statements a user may run at one time; ``limit`` unless slowed down."""
+        ends = self._of(user)
+        if not ends or self._now_s() > max(ends[-1] + _SLOWED_S, self._refused_until_s(user)):
+            return limit
+        return SLOWED_SLOTS if limit is None else min(SLOWED_SLOTS, limit)
+
+    def _refused_until_s(self, user: str | None) -> float:
+        ends = self._of(user, only_sure=True)
+        if user is None or len(ends) < 2:
+            return 0.0
+        return ends[-1] + min(_MAX_REFUSED_S, _REFUSED_S * 4.0 ** (len(ends) - 2))
+
+    def _of(self, user: str | None, *, only_sure: bool = False) -> list[float]:
+        since_s = self._now_s() - _COUNTS_S
+        return [
+            at_s
+            for name, at_s, is_sure in self._ends
+            if name == user and at_s > since_s and (is_sure or not only_sure)
+        ]
+
+    def _assign_largest(
+        self, running: list[tuple[str | None, float]], *, is_sure: bool
+    ) -> None:
+        if not running:
+            return
+        user, ran_s = max(running, key=lambda entry: entry[1])
+        if ran_s * 2 > sum(seconds for _, seconds in running):
+            self._add(user, is_sure=is_sure)
+
+    def _add(self, user: str | None, *, is_sure: bool) -> None:
+        self._ends = [*self._ends, (user, self._now_s(), is_sure)][-_MAX_ENDS:]
+
+    def _close(self) -> None:
+        self._is_over, self._noted = True, {}
+        self._write()
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        text = json.dumps({"ends": self._ends, "running": list(self._noted.items())}).encode()
+        # Else the rest of a longer text would stay behind this one.
+        os.pwrite(self._file, text[: _MAX_BYTES - 1].ljust(_MAX_BYTES), 0)
+
+
+def new_file() -> int:
+    """Open a file without a name, for ``Blame``; it ends with the last process that has it."""
+    return os.memfd_create("thermocline-blame")
+
+
+def _read(file: int | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        left = json.loads(os.pread(file, _MAX_BYTES, 0) or b"{}")
+    except (OSError, ValueError):  # the process died while writing it
+        return {}
+    return left if isinstance(left, dict) else {}
+
+
+def _time(at_s: float) -> str:
+    return dt.datetime.fromtimestamp(at_s, dt.UTC).strftime("%H:%M:%S UTC")

@@ -31,7 +31,7 @@ from planner.errors import (
 from planner.sql_text import literal, tokens
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
-from planner.statement.long_names import (
+from planner.statement.references import (
     is_refused_name,
     long_names,
     stand_ins,
@@ -39,16 +39,15 @@ from planner.statement.long_names import (
     with_schemas,
     with_stand_ins,
 )
-from proxy.deadline import Deadline
 from proxy.engine import macros
-from proxy.engine.describe import describe, describe_bound
+from proxy.engine.describe import Parameter, describe, describe_bound, execute
 from proxy.engine.errors import readable, translate, unsupported
-from proxy.engine.parameters import Parameter, execute
 from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
 from proxy.engine.running import EngineCall, Watch, give_way, working_user
 from proxy.engine.segments import Segments
 from proxy.engine.statement_cache import StatementCache
+from proxy.session import Deadline
 
 T = TypeVar("T")
 

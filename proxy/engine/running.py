@@ -23,8 +23,8 @@ from planner.errors import (
     LimitExceeded,
     Overloaded,
 )
-from proxy.deadline import Deadline
 from proxy.engine.errors import translate
+from proxy.session import Deadline
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from planner.errors import Overloaded
-from proxy.deadline import Deadline
+from proxy.session import Deadline
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -12,10 +12,15 @@ from typing import Any
 from planner.errors import RequestError, UnsupportedStatement
 from proxy.flightsql import messages
 from proxy.flightsql.messages import Malformed, UnknownCommand
-from proxy.flightsql.options import SETTINGS, settings_of, with_settings
 from proxy.flightsql.outgoing import shaped_schema
 from proxy.flightsql.service import Request, Service
-from proxy.flightsql.state.client_session import Fate, UnknownHandle
+from proxy.flightsql.state.client_session import (
+    SETTINGS,
+    Fate,
+    UnknownHandle,
+    settings_of,
+    with_settings,
+)
 from proxy.session import OptionValue
 
 # Flight.proto: CancelStatus, SetSessionOptionsResult.ErrorValue, CloseSessionResult.Status.

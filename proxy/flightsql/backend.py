@@ -15,8 +15,16 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from proxy.deadline import Deadline
-from proxy.session import Planned, Prepared, Renewed, Session, Stream, Table, TicketSummary
+from proxy.session import (
+    Deadline,
+    Planned,
+    Prepared,
+    Renewed,
+    Session,
+    Stream,
+    Table,
+    TicketSummary,
+)
 
 
 class Browsing(Protocol):

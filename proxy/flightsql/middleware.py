@@ -23,17 +23,15 @@ from proxy.access.authentication.callers import (
 )
 from proxy.access.fairness import Slots
 from proxy.access.limits import Rate, ServerPolicy
-from proxy.deadline import Deadline
 from proxy.flightsql.errors import Boundary
 from proxy.flightsql.messages import UnknownCommand
-from proxy.flightsql.options import ALIASES, OF_ONE_CALL, SETTINGS
 from proxy.flightsql.service import Request
 from proxy.flightsql.state.calls import Calls
-from proxy.flightsql.state.client_session import ClientSession
+from proxy.flightsql.state.client_session import ALIASES, OF_ONE_CALL, SETTINGS, ClientSession
 from proxy.flightsql.state.sessions import Opening, Sessions
 from proxy.flightsql.state.tokens import is_session_token
 from proxy.ops.call_record import CallRecord
-from proxy.session import Session
+from proxy.session import Deadline, Session
 
 #: What the caller has seen before: with it a statement is followed (``planner.seam.incremental``).
 AFTER = "thermocline-after"

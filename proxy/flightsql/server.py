@@ -16,8 +16,7 @@ from pyarrow import flight
 
 from planner.errors import BadConfig, Cancelled, Unavailable
 from proxy.access.authentication.callers import Access
-from proxy.access.blame import Blame
-from proxy.access.limits import LimitsOf, Rate, ServerPolicy
+from proxy.access.limits import Blame, LimitsOf, Rate, ServerPolicy
 from proxy.flightsql import actions, messages, uploads
 from proxy.flightsql.backend import Backend
 from proxy.flightsql.errors import Boundary, schema_boundary

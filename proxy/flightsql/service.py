@@ -15,23 +15,27 @@ import pyarrow as pa
 
 from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
 from planner.sql_text import same_name
-from proxy.access.blame import Blame
-from proxy.access.limits import UserLimits
-from proxy.deadline import Deadline
+from proxy.access.limits import Blame, UserLimits
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Backend
 from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.metadata import commands as metadata
 from proxy.flightsql.metadata.commands import MetadataRequest, SchemaCache
 from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.options import endpoints, is_whole, max_message_bytes, with_settings
 from proxy.flightsql.outgoing import sendable, shaped_schema, shaping
 from proxy.flightsql.session_sql import as_query, change_of
 from proxy.flightsql.state.calls import Call
-from proxy.flightsql.state.client_session import ClientSession, Statement
+from proxy.flightsql.state.client_session import (
+    ClientSession,
+    Statement,
+    endpoints,
+    is_whole,
+    max_message_bytes,
+    with_settings,
+)
 from proxy.flightsql.state.sessions import Sessions
 from proxy.flightsql.state.streams import StreamQueue
-from proxy.session import Planned, Prepared, Session
+from proxy.session import Deadline, Planned, Prepared, Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from planner import sql_text as lexer
+from planner import sql_text
 from planner.errors import BadParameter
 from planner.sql_text import identifier, literal
-from proxy.flightsql.options import ALIASES, SETTINGS, settings_of
+from proxy.flightsql.state.client_session import ALIASES, SETTINGS, settings_of
 from proxy.session import OptionValue, Session
 
 #: Longer ones are no statements of this kind. The text of a cut has a dozen characters a partition.
@@ -192,7 +192,7 @@ def _tokens(sql: str) -> list[_Token]:
     if len(sql) > _MAX_CHARS:
         return []
     tokens: list[_Token] = []
-    for lexeme in lexer.tokens(sql):
+    for lexeme in sql_text.tokens(sql):
         match lexeme.lastgroup:
             case "space" | "comment":
                 continue

@@ -17,8 +17,8 @@ from cachetools import FIFOCache, LRUCache
 
 from planner.errors import Overloaded
 from planner.live.tiling import MOST, LivePiece
-from proxy.deadline import Deadline
 from proxy.live.room import Room, Rooms
+from proxy.session import Deadline
 
 #: Contracts of freshness whose pieces later answers may use: contracts that accept older answers have other ranges.
 _MAX_CONTRACTS = 8

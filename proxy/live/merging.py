@@ -12,9 +12,9 @@ from connectors.iceberg.live.files import LiveFiles
 from planner.errors import FederationError
 from planner.live.tiling import Merge
 from planner.seam.cut import Pin, TableCut
-from proxy.deadline import Cancellation, Deadline
 from proxy.live.load_ledger import TableAnswers
 from proxy.live.pieces import PieceWriter
+from proxy.session import Cancellation, Deadline
 
 _log = logging.getLogger(__name__)
 #: The answer is on its way first: it needs the interpreter, too.

@@ -20,10 +20,10 @@ from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
 from planner.sql_text import identifier
 from planner.type_text import sql_type
-from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from proxy.engine.thread_pool import ThreadPool
+from proxy.session import WAITED_FOR_TAIL, Deadline
 from proxy.tail.tails import Tails
 
 

@@ -39,14 +39,13 @@ from planner.seam.cut import HotSlice, Pin, TableCut
 from planner.seam.time_travel import format_cut
 from planner.statement.references import check_no_side
 from proxy.access.policy import AccessPolicy
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.live.load_ledger import Answer, TableAnswers, Texts, etag_of
 from proxy.live.merging import MergeTask, Merging
 from proxy.live.pieces import PieceWriter
 from proxy.live.room import MAX_LIVE_BYTES, Rooms
 from proxy.query.cut import FreshnessContract, SnapshotCutter
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from proxy.tail.followed_table import key_of
 from proxy.tail.tails import Tails
 

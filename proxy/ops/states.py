@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from connectors.iceberg.pin_cache import PinStatus
-from proxy.tail.states import TailState
+from proxy.tail.budget import TailState
 
 #: A tail that is whole sooner is not worth telling of: each one is behind by some records now and then.
 _SOON_S = 1.0

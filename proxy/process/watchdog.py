@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from proxy.access.blame import Blame
+from proxy.access.limits import Blame
 
 _log = logging.getLogger(__name__)
 

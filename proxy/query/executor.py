@@ -39,22 +39,18 @@ from planner.ticket import Ticket, TicketTable, padded
 from proxy.access.fairness import PlanningQueue
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.errors import with_tables
-from proxy.engine.result import Result
+from proxy.engine.result import MaterializedResult, Result, StatementStream
 from proxy.engine.running import with_memory, working_for
 from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
-from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tables
+from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, When, redeem_tables
 from proxy.query.explain import Explainer
 from proxy.query.parsing import ParsedStatement, StatementParser, counting
-from proxy.query.relations import Relations
-from proxy.query.signature import Signatures
-from proxy.query.stream import MaterializedResult, StatementStream
+from proxy.query.relations import Relations, Signatures
 from proxy.query.tickets import Tickets, answer_metadata, context_of, summary, to_ipc
-from proxy.query.time_travel import When
-from proxy.session import Planned, Prepared, Renewed, Session, Stream, TicketSummary
+from proxy.session import Deadline, Planned, Prepared, Renewed, Session, Stream, TicketSummary
 from proxy.tail.tails import Tails
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from planner.statement.references import (
 )
 from planner.statement.rewrite import apply, rewrite
 from proxy.access.policy import AccessPolicy
-from proxy.catalog import information_schema
+from proxy.catalog.browser import INFORMATION_SCHEMA, listing_of
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
@@ -192,7 +192,7 @@ class StatementParser:
             browsed: dict[str, str] = {}
             paths: dict[TableReference, Path] = {}
             for reference in named:
-                listing = information_schema.named(reference)
+                listing = listing_of(reference)
                 if listing is not None:
                     if reference.at is not None:
                         raise UnsupportedStatement(
@@ -200,7 +200,7 @@ class StatementParser:
                         )
                     relations[reference] = browsed.setdefault(listing, listing_name(listing))
                     catalog = reference.catalog or path[0] or ""
-                    paths[reference] = (catalog, information_schema.NAME, listing)
+                    paths[reference] = (catalog, INFORMATION_SCHEMA, listing)
                     continue
                 table = resolve(reference, path[0] or "", path[1] or "", tables)
                 if Side.BOTH is table.side is not side and table.at is None:
@@ -255,4 +255,4 @@ def _sortable(key: CutKey) -> tuple[str, str]:
 
 def listing_name(name: str) -> str:
     """The same for a table of information_schema."""
-    return f"__tc:{information_schema.NAME}.{name}"
+    return f"__tc:{INFORMATION_SCHEMA}.{name}"

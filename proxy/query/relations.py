@@ -1,15 +1,23 @@
-"""The rows a statement reads: carries out what is decided of each table (``planner.reading.plan``)."""
+"""The rows a statement reads: carries out what is decided of each table (``planner.reading.plan``).
+
+What a statement's constants depend on, and the files that its conditions leave out.
+
+What a statement returns and takes: its columns, and the types of its parameters.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
 
+from connectors import file_conditions
 from connectors.iceberg.pin_cache import PinCache
+from planner.errors import BadParameter
 from planner.names import Side
 from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
@@ -19,17 +27,23 @@ from planner.reading.shares import split_read
 from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
 from planner.seam.seam_table import SEAM_SCHEMA, seam_rows
+from planner.statement.ast import Node, parameters
+from planner.statement.ast import parameters as parameters_of
+from planner.statement.conditions import Places
+from planner.statement.expansion_limits import Breadth, check_breadth
 from planner.statement.references import CutKey, ResolvedTable
 from proxy.access.policy import AccessPolicy, VisibleTable
-from proxy.catalog import information_schema
-from proxy.catalog.browser import Browser
-from proxy.deadline import WAITED_FOR_TAIL, Deadline
+from proxy.catalog.browser import (
+    LISTING_SCHEMAS,
+    Browser,
+    listing_rows,
+)
+from proxy.engine.describe import Parameter, bound
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.file_pruning import StatementContext, scan_filter
 from proxy.query.parsing import ParsedStatement, listing_name, relation_name
-from proxy.session import Session
+from proxy.session import WAITED_FOR_TAIL, Deadline, Prepared, Session
 from proxy.tail.segment import LeasedTail
 from proxy.tail.tails import Tails
 
@@ -61,10 +75,7 @@ class Relations:
         return [
             Relation(relation_name(table), self._empty(session, table, pin_or_cut[table.key]))
             for table in parsed.tables
-        ] + [
-            Relation(listing_name(name), information_schema.SCHEMAS[name])
-            for name in parsed.browsed
-        ]
+        ] + [Relation(listing_name(name), LISTING_SCHEMAS[name]) for name in parsed.browsed]
 
     def reads(
         self,
@@ -221,7 +232,7 @@ class Relations:
         return schema_of(side, self.visible_table(session, table, pin_or_cut).schema)
 
     def _listing(self, name: str, session: Session) -> Relation:
-        rows = information_schema.rows(name, self.browser, session)
+        rows = listing_rows(name, self.browser, session)
         return Relation(listing_name(name), rows.schema, (ArrowRelation(rows),))
 
 
@@ -235,3 +246,114 @@ def _leased(read: TableRead) -> Sequence[OffsetRange]:
 
 def _columns(pin_or_cut: Pin | TableCut) -> TableSchema:
     return pin_or_cut.schema if isinstance(pin_or_cut, Pin) else pin_or_cut.cold.schema
+
+
+@dataclass(frozen=True, slots=True)
+class StatementContext:
+    """What constants depend on: the statement as it came, its parameters in order, its time and time zone."""
+
+    document: Node
+    values: Sequence[Parameter]
+    statement_time: datetime
+    time_zone: str
+
+
+def scan_filter(
+    engine: Engine, asking: StatementContext, positions: Places, schema: TableSchema
+) -> ScanFilter:
+    """Return what rows of one table must meet, at any of the positions that name it, to matter."""
+
+    def evaluate(constants: Node, columns: str) -> pa.Table:
+        values = bound(asking.document, asking.values)
+        return engine.evaluate(
+            constants,
+            columns,
+            {name: values[name] for name in parameters(constants)},
+            statement_time=asking.statement_time,
+            time_zone=asking.time_zone,
+        )
+
+    values = dict(zip(parameters(asking.document), asking.values, strict=False))
+    return file_conditions.scan_filter(evaluate, positions, schema, values)
+
+
+class Signatures:
+    """Binds statements over empty relations of the types they read; nothing is executed. Thread-safe.
+
+    Binding depends on nothing else, and takes 5 ms: what was prepared is not bound again to be planned.
+    """
+
+    def __init__(self, engine: Engine, relations: Relations) -> None:
+        self._engine = engine
+        self._relations = relations
+        self._cache = StatementCache()
+
+    def has(
+        self, session: Session, parsed: ParsedStatement, parameters: pa.RecordBatch | None
+    ) -> bool:
+        """Whether ``columns`` of a statement without tables is cached: it was bound before."""
+        return self._cache.cached((parsed, (), session.zone), Prepared) is not None and (
+            parameters is None or not parsed.may_type_columns
+        )
+
+    def prepared(
+        self,
+        session: Session,
+        parsed: ParsedStatement,
+        pins_or_cuts: Mapping[CutKey, Pin] | Mapping[CutKey, TableCut],
+    ) -> Prepared:
+        """Describe a statement whose parameters are not bound: their types, and those of the columns, are a guess.
+
+        Raises:
+            RequestError: it does not bind.
+        """
+        empty = tuple(self._relations.empty(session, parsed, pins_or_cuts))
+
+        def described() -> Prepared:
+            breadths = {relation.name: Breadth.of(relation.arrow) for relation in empty}
+            document = parsed.over(empty)
+            check_breadth(document, breadths)
+            result, types = self._engine.describe(document, empty, time_zone=session.zone)
+            names = parameters_of(document)
+            fields = [pa.field(*parameter) for parameter in zip(names, types, strict=True)]
+            return Prepared(result, pa.schema(fields))
+
+        return self._cache.get((parsed, empty, session.zone), described, chars=parsed.chars)
+
+    def columns(
+        self,
+        session: Session,
+        parsed: ParsedStatement,
+        cuts: Mapping[CutKey, TableCut],
+        parameters: pa.RecordBatch | None,
+        *,
+        is_bound: bool,
+    ) -> pa.Schema:
+        """Return the columns that a statement answers with these parameters: clients hold the stream against them.
+
+        Raises:
+            BadParameter: ``is_bound``, and they are too many or too few.
+            RequestError: it does not bind.
+        """
+        prepared = self.prepared(session, parsed, cuts)
+        if is_bound:
+            _check_count(parameters, prepared.parameter_schema)
+        if not is_bound or parameters is None or not parsed.may_type_columns:
+            return prepared.dataset_schema
+        empty = self._relations.empty(session, parsed, cuts)
+        return self._engine.describe_bound(
+            parsed.over(empty),
+            empty,
+            [column[0] for column in parameters.columns],
+            time_zone=session.zone,
+        )
+
+
+def _check_count(parameters: pa.RecordBatch | None, expected: pa.Schema) -> None:
+    count = 0 if parameters is None else parameters.num_columns
+    if count != len(expected):
+        raise BadParameter(
+            f"the statement has {len(expected)} parameters and {count} are bound.",
+            expected=len(expected),
+            given=count,
+        )

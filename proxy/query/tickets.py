@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from planner.errors import BadTicket
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, seal, unseal
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.file_pruning import StatementContext
+from proxy.query.cut import When
 from proxy.query.parsing import ParsedStatement
-from proxy.query.time_travel import When
+from proxy.query.relations import StatementContext
 from proxy.session import TicketSummary
 
 #: Key of the cut's text in the metadata of a result's schema.

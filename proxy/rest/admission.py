@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from planner.errors import Overloaded
 from proxy.access.fairness import Queue, Slots
-from proxy.deadline import Deadline
+from proxy.session import Deadline
 
 #: Loads at work, of all users. The other threads are for what takes a moment.
 _LOADS_AT_WORK = 24

@@ -22,9 +22,8 @@ from planner.errors import BadParameter, Cancelled, NotAllowed, Overloaded
 from planner.live.client_answers import RestClient, client_of
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated, login_of
-from proxy.deadline import Deadline
 from proxy.flightsql.middleware import CallGate
-from proxy.flightsql.options import OF_ONE_CALL, with_settings
+from proxy.flightsql.state.client_session import OF_ONE_CALL, with_settings
 from proxy.ops.call_record import CallRecord, Journal
 from proxy.process.asgi import Receive, Scope, Send
 from proxy.rest.admission import Loads, Logins
@@ -37,7 +36,7 @@ from proxy.rest.errors import (
     answer_of,
 )
 from proxy.rest.warehouses import Warehouse
-from proxy.session import Session
+from proxy.session import Deadline, Session
 
 #: Requests at work; others wait for a thread.
 _THREADS = 32

@@ -16,12 +16,11 @@ from planner.live.client_answers import RestClient
 from planner.live.metadata import with_referenced_snapshots
 from planner.names import TableName
 from planner.seam.binding import LIVE
-from proxy.deadline import Deadline
 from proxy.live.load_ledger import Texts
 from proxy.live.tables import LiveTables
 from proxy.rest.errors import UnknownNamespace
 from proxy.rest.warehouses import Warehouse, parse_warehouse
-from proxy.session import Session
+from proxy.session import Deadline, Session
 
 #: Levels of a namespace in an address (Iceberg REST specification, "namespace-separator").
 SEPARATOR = "\x1f"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import BadParameter
 from planner.seam.time_travel import CUT_PREFIX, AtCut, parse_cut
-from proxy.flightsql.options import with_settings
+from proxy.flightsql.state.client_session import with_settings
 from proxy.rest.errors import UnknownWarehouse
 from proxy.session import Session
 

@@ -1,4 +1,7 @@
-"""How large tails may become: one table's, and all of them together; and when they are packed."""
+"""How large tails may become: one table's, and all of them together; and when they are packed.
+
+The state of a tail, for status, metrics and health; and the count of what it got.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from planner.errors import FederationError, TailTooLarge
+from planner.names import TableName
+from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
+from planner.seam.watermark import Outcomes
 from proxy.engine.segments import Segments
 from proxy.tail.generations import Generation
 
@@ -17,13 +23,17 @@ _log = logging.getLogger(__name__)
 
 #: Bytes that may be added between two measurements of the engine's memory.
 _MEASURE_BYTES = 16 * 1024 * 1024
+
 #: Rows/s. A tail that grows faster is packed afterwards: a fifth of what a follower reaches on one core.
 _LITTLE_ROWS_PER_S = 20_000
+
 #: Arrow bytes of each tail that stay unpacked while memory is not short: most statements are about the newest rows,
 #: and DuckDB 1.5.5 unpacks all texts of a packed row group for one of them (decision 22).
 _NEWEST_BYTES = 32 * 1024 * 1024
+
 #: And of all tails together at most this part of their memory.
 _NEWEST_SHARE = 8
+
 #: Pause after memory ran out.
 _PAUSE_S = 30.0
 
@@ -195,3 +205,46 @@ class Packing:
             )
             self._last_ends[generation] = (0, self._clock() + _PAUSE_S)
             return False
+
+
+@dataclass(frozen=True, slots=True)
+class TailState:
+    """One table's tail under one schema, shape and topic.
+
+    ``ranges`` are sorted by partition. ``lag`` is the number of offsets between them and the newest log end that a
+    statement of this table measured: 0 if up to date; ``rest_s`` is about how long reading them takes, None where nothing was
+    read lately. ``size`` is the rows' Arrow size in bytes; ``packed`` of it are
+    compressed in memory, ``on_disk`` are in the scratch database. ``error`` stopped the follower, and is None once it
+    goes on. ``outcomes`` counts what was decoded into this tail.
+    """
+
+    table: TableName
+    topic: str
+    schema_id: int
+    is_followed: bool
+    ranges: tuple[OffsetRange, ...]
+    lag: int
+    rest_s: float | None
+    rows: int
+    size: int
+    packed: int
+    on_disk: int
+    error: FederationError | None
+    outcomes: Outcomes
+
+
+class OutcomeTally:
+    """Outcomes of all records. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._outcomes = Outcomes()
+
+    def count(self, outcomes: Outcomes) -> None:
+        """Count a batch once its rows are added."""
+        with self._lock:
+            self._outcomes += outcomes
+
+    @property
+    def total(self) -> Outcomes:
+        return self._outcomes

@@ -1,21 +1,27 @@
-"""Fetches ranges of topics that are not followed, for one statement, and decodes them as they stream in."""
+"""Fetches ranges of topics that are not followed, for one statement, and decodes them as they stream in.
+
+How a statement waits for its follower: as long as records arrive, and until its own time is over.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from planner.errors import DeadlineExceeded
 from planner.offsets import OffsetRange
 from planner.schema import size_of
 from planner.seam.watermark import Outcomes
 from proxy.tail import generations
+from proxy.tail.budget import OutcomeTally
+from proxy.tail.followed_table import FollowedTable, raise_undecodable, unreached
 from proxy.tail.follower import MakeRoom
 from proxy.tail.generations import Generation
 from proxy.tail.reader.source import TopicReader
-from proxy.tail.states import OutcomeTally
 
 Batches = Generator[pa.RecordBatch, None, None]
 
@@ -65,3 +71,74 @@ class Fetch:
                 yield piece.rows
                 outcomes += piece.outcomes
         self.tally.count(outcomes)
+
+
+@dataclass(slots=True)
+class Wait:
+    """One statement's wait for ``ranges``. ``check`` raises when it was cancelled or has run out of time."""
+
+    ranges: Sequence[OffsetRange]
+    check: Callable[[], None]
+    clock: Callable[[], float]
+    _missing_at_first: int | None = None
+    _began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began_s = self.clock()
+
+    def once(self, entry: FollowedTable) -> bool:
+        """Wait until the follower has added something; False if it will not, and the statement must fetch.
+
+        Raises:
+            LogUnavailable: nothing at all arrived for ``fetch_timeout_s``.
+            UndecodableRecord: the follower met one within the ranges.
+            DeadlineExceeded: the statement's time is over; it says how far the follower is, which goes on.
+        """
+        follower, generation = entry.follower, entry.generation
+        missing = generation.missing(self.ranges)
+        if not missing:
+            return True  # added by now: waiting would be for nothing
+        if follower is None or not generation.continues(missing):
+            return False
+        if entry.reader.fetches_sooner(missing):
+            return False
+        if self._missing_at_first is None:
+            self._missing_at_first = _offsets(missing)
+        deadline = self.clock() + entry.limits.fetch_timeout_s
+        follower.request(missing)
+        with generation.changed:
+            while generation.missing(missing) == missing and not generation.is_retired:
+                if follower.error is not None:
+                    raise_undecodable(follower.error, self.ranges)
+                    return False
+                if self.clock() > deadline:
+                    raise unreached(entry, missing)
+                generation.changed.wait(follower.pacing.check_s)
+                self._look(entry)
+                follower.request(missing)
+        self._look(entry)
+        return True
+
+    def _look(self, entry: FollowedTable) -> None:
+        try:
+            self.check()
+        except DeadlineExceeded as error:
+            missing = _offsets(entry.generation.missing(self.ranges))
+            arrived = (self._missing_at_first or 0) - missing
+            if arrived <= 0:
+                raise
+            rate = arrived / max(self.clock() - self._began_s, 1e-3)
+            offsets, rest_s = _offsets(self.ranges), math.ceil(missing / rate)
+            raise DeadlineExceeded(
+                f"{entry.table}: the statement's time was over when {offsets - missing:,} of the {offsets:,} offsets of "
+                f"its tail were read. Reading goes on, the rest takes about {rest_s} s: try again then.",
+                **error.facts,
+                table=str(entry.table),
+                read=offsets - missing,
+                offsets=offsets,
+                rest_s=rest_s,
+            ) from error
+
+
+def _offsets(ranges: Sequence[OffsetRange]) -> int:
+    return sum(map(len, ranges))

@@ -18,11 +18,10 @@ from planner.seam.binding import Binding, decoding_key
 from planner.seam.cut import HotSlice, TableCut
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
-from proxy.tail.budget import TailLimits
+from proxy.tail.budget import OutcomeTally, TailLimits, TailState
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.reader.source import TailSource, TopicReader
-from proxy.tail.states import OutcomeTally, TailState
 
 
 class PinsInUse:

@@ -17,10 +17,10 @@ import pyarrow as pa
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from planner.schema import size_of
+from proxy.tail.budget import OutcomeTally
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import Subscription, TopicReader
-from proxy.tail.states import OutcomeTally
 
 #: Whether statements of any table are being served.
 IsServing = Callable[[], bool]

@@ -21,12 +21,13 @@ from proxy.tail.segment import (
     Segment,
     SegmentEvent,
     SegmentState,
+    bare_rows,
     ends,
     merged,
     packable,
+    relations,
     without_newest,
 )
-from proxy.tail.segment_sql import bare_rows, relations
 from proxy.tail.tail_ranges import Floor, TailRanges, extend
 
 #: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones

@@ -18,8 +18,8 @@ from planner.seam.cut import HotSlice, Pin, TableCut
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
-from proxy.tail.fetching import Fetch
+from proxy.tail.budget import OutcomeTally, Packing, Spilling, TailLimits, TailSpace, TailState
+from proxy.tail.fetching import Fetch, Wait
 from proxy.tail.followed_table import (
     FollowedTable,
     PinsInUse,
@@ -39,8 +39,6 @@ from proxy.tail.generations import Generation
 from proxy.tail.pacing import IN_PROCESS, Pacing
 from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
-from proxy.tail.states import OutcomeTally, TailState
-from proxy.tail.waiting import Wait
 
 _log = logging.getLogger(__name__)
 

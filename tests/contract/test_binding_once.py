@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from proxy.deadline import Deadline
 from proxy.engine import statement_cache as once
 from proxy.engine.engine import Engine
 from proxy.query.parsing import ParsedStatement
+from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
 from tests.harness.serving import SESSION, forget, serve

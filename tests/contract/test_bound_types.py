@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from planner.errors import FederationError
 from planner.statement.allowed import FUNCTIONS
 from planner.statement.parameters import INTEGER_ARGUMENTS
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.query.executor import Statements
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from tests.contract.engine import table
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog

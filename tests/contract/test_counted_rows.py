@@ -15,9 +15,9 @@ from connectors.iceberg.store import IcebergStore
 from planner.errors import BadStatement
 from planner.ports import SqlRelation
 from planner.reading.plan import ColumnRead
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, nested, prelude
+from proxy.session import Deadline
 from tests.contract.engine import prepared, value
 from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place

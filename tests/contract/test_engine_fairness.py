@@ -13,10 +13,10 @@ import duckdb
 import pytest
 
 from planner.errors import DeadlineExceeded, FederationError, LimitExceeded, Overloaded
-from proxy.deadline import Deadline
 from proxy.engine import running
 from proxy.engine.engine import Engine
 from proxy.engine.running import EngineCall, with_memory, working_for, working_user
+from proxy.session import Deadline
 from tests.contract.engine import LONG, table
 
 SOON_S = 60.0

@@ -19,9 +19,9 @@ from planner.ports import ArrowRelation
 from planner.statement.gate import check
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
+from proxy.session import Deadline
 from tests.harness.hostile_statements import LARGE
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -15,8 +15,8 @@ from planner.errors import (
     FederationError,
     LimitExceeded,
 )
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
+from proxy.session import Deadline
 from tests.contract.engine import LONG, NOW, prepared, table, value
 
 SOON_S = 60.0

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import Overloaded
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.result import Result
 from proxy.query.executor import Statements
+from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
 from tests.harness.serving import SESSION, forget, serve

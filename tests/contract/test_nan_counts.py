@@ -20,10 +20,10 @@ from planner.ports import SqlRelation
 from planner.reading.needs import StatementNeeds
 from planner.reading.plan import ColumnRead
 from planner.seam.cut import cold_cut
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, prelude
 from proxy.query.executor import Statements
+from proxy.session import Deadline
 from tests.contract.engine import rows
 from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place

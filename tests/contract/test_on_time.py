@@ -23,12 +23,11 @@ from planner.errors import (
 )
 from planner.permissions import GrantList
 from proxy.access.fairness import LONG_CHARS
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.result import Result
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.executor import Statements
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
 from tests.harness.serving import SESSION, forget, serve

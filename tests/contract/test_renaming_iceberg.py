@@ -17,7 +17,7 @@ from planner.offsets import OffsetVector
 from planner.schema import Column
 from planner.seam.binding import Binding
 from planner.seam.watermark import Watermark
-from proxy.deadline import Deadline
+from proxy.session import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS

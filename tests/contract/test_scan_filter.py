@@ -14,7 +14,7 @@ from planner.statement.ast import parameters
 from planner.statement.conditions import conjuncts
 from planner.statement.references import references
 from proxy.engine.engine import Engine
-from proxy.query.file_pruning import StatementContext, scan_filter
+from proxy.query.relations import StatementContext, scan_filter
 
 NOW = dt.datetime(2026, 4, 1, tzinfo=dt.UTC)
 TYPES = {

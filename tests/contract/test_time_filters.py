@@ -20,7 +20,7 @@ from planner.statement.references import references
 from planner.statement.rewrite import quote_date_parts
 from proxy.engine import macros
 from proxy.engine.engine import Engine
-from proxy.query.file_pruning import StatementContext, scan_filter
+from proxy.query.relations import StatementContext, scan_filter
 
 NOW = dt.datetime(2026, 4, 1, 12, 30, tzinfo=dt.UTC)
 #: Rows of ten days before ``NOW``, one a minute.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Iterable
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,43 +14,10 @@ import pytest
 
 from tests.docs.pages import ROOT
 
+#: Of a statement over cold and hot rows, the first of a server.
+MAX_TRACED = 85
+MAX_TRACED_OF_PROXY = 24
 PAGE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
-#: What leads a statement through the proxy: its imports are what takes part.
-LEADING = (
-    "proxy/flightsql/server.py",
-    "proxy/flightsql/middleware.py",
-    "proxy/flightsql/service.py",
-    "proxy/query/executor.py",
-)
-#: Beside the path of any statement: a reader of the path need not open them.
-TAKE_PART = {
-    # Values that a call carries, and the messages it comes in.
-    "proxy/access/authentication/callers.py",
-    "proxy/flightsql/messages.py",
-    "proxy/flightsql/options.py",
-    "proxy/ops/call_record.py",
-    # State of calls and sessions, and shares in what is scarce.
-    "proxy/flightsql/state/calls.py",
-    "proxy/flightsql/state/client_session.py",
-    "proxy/flightsql/state/sessions.py",
-    "proxy/flightsql/state/streams.py",
-    "proxy/access/fairness.py",
-    "proxy/access/limits.py",
-    "proxy/flightsql/state/tokens.py",
-    "proxy/access/blame.py",
-    # Which cut and which names a statement may ask for.
-    "proxy/catalog/browser.py",
-    "proxy/query/time_travel.py",
-}
-#: Other calls and statements, and errors: metadata, preparing and binding, EXPLAIN, parts, files without a table.
-OTHER_CALLS = {
-    "proxy/flightsql/actions.py",
-    "proxy/flightsql/metadata/commands.py",
-    "proxy/flightsql/metadata/sqlinfo.py",
-    "proxy/flightsql/uploads.py",
-    "proxy/query/explain.py",
-    "proxy/query/whose_files.py",
-}
 _PATH = re.compile(r"<!-- path -->\n```text\n(.*?)```", re.DOTALL)
 _STEP = re.compile(r"(?P<indent> *)(?P<file>[\w/]+\.py)(?P<port> \(port\))? {2,}\S")
 
@@ -99,35 +68,39 @@ def test_the_page_has_each_path_on_a_screen() -> None:
     assert max(map(len, PATHS)) <= 40
 
 
-def of_proxy(files: Iterable[str]) -> set[str]:
-    """Files of the proxy before engine and tail."""
-    return {
+@pytest.fixture(scope="module")
+def traced() -> list[str]:
+    """The files of ours that the first statement of a server runs, in order."""
+    program = [sys.executable, "-m", "tests.harness.traced_statement"]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    files: list[str] = json.loads(done.stdout)
+    return files
+
+
+def test_few_files_run_before_the_first_row_and_the_page_says_how_many(
+    traced: list[str],
+) -> None:
+    before = [
         file
-        for file in files
+        for file in traced
         if file.startswith("proxy/") and not file.startswith(("proxy/engine/", "proxy/tail/"))
+    ]
+    assert len(traced) <= MAX_TRACED, traced
+    assert len(before) <= MAX_TRACED_OF_PROXY, before
+    counts = (
+        f"runs {len(traced)} files, {len(before)} of them of the proxy before engine and tail"
+    )
+    assert counts in " ".join(PAGE.split())
+
+
+def test_what_the_path_of_a_statement_names_does_run(traced: list[str]) -> None:
+    """But for steps through a port: log and cold store of the traced server are in memory."""
+    named = {step.file for step in PATHS[0]}
+    assert {file for file in named - set(traced) if not file.startswith("connectors/")} == {
+        # A protocol class, and errors of what goes well.
+        "proxy/flightsql/backend.py",
     }
-
-
-FOLLOWED = of_proxy(step.file for step in PATHS[0])
-
-
-def test_few_files_of_the_proxy_come_before_engine_and_tail() -> None:
-    assert len(FOLLOWED) <= 18
-
-
-def test_the_files_that_lead_a_statement_import_what_is_on_its_path_or_stands_beside_it() -> (
-    None
-):
-    """A file that the path grows by is on the page, or in a list above."""
-    imported = of_proxy(file for leading in LEADING for file in imports(leading))
-    assert imported - FOLLOWED - TAKE_PART - OTHER_CALLS == set()
-    assert imported >= TAKE_PART | OTHER_CALLS
-    assert not FOLLOWED & (TAKE_PART | OTHER_CALLS)
-
-
-def test_the_page_says_how_many_files_are_followed_and_how_many_take_part() -> None:
-    assert f"a reader follows {len(FOLLOWED)} files of this list" in " ".join(PAGE.split())
-    assert f"{len(TAKE_PART)} more take part" in " ".join(PAGE.split())
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.file)

@@ -21,15 +21,14 @@ import pyarrow as pa
 
 from planner import errors
 from proxy.access.authentication.callers import Access
-from proxy.access.blame import Blame
-from proxy.access.limits import LimitsOf, ServerPolicy, UserLimits
-from proxy.deadline import Deadline
+from proxy.access.limits import Blame, LimitsOf, ServerPolicy, UserLimits
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, Tls, start
 from proxy.session import (
     COMMENT,
     TYPE_NAME,
+    Deadline,
     Planned,
     Prepared,
     Renewed,

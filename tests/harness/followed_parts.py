@@ -16,8 +16,7 @@ from connectors.kafka.log import KafkaLog
 from planner.names import TableName
 from planner.schema import Column
 from planner.seam.binding import Binding
-from proxy.deadline import Deadline
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog

@@ -12,7 +12,7 @@ from connectors.decoding.json.renames import read_renames
 from connectors.decoding.json.wishes import Wishes
 from planner.names import METADATA_COLUMNS
 from planner.schema import EpochUnit
-from planner.spelling import read_path, split_name
+from planner.sql_text import read_path, split_name
 from planner.type_text import parse_type
 
 NAMES = (

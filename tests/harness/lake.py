@@ -32,8 +32,7 @@ from planner.seam.binding import MIRROR, Binding
 from planner.seam.watermark import SUMMARY_KEY, Watermark
 from planner.ticket import Ticket, TicketTable, unseal
 from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
-from proxy.deadline import Deadline
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.followers import SteppedFollowers
 from tests.doubles.log import MemoryLog, MemoryTransaction

@@ -17,7 +17,7 @@ from planner.tiering.triggers import Lag, Trigger
 from proxy.ops.call_record import CallRecord
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States
-from proxy.tail.states import TailState
+from proxy.tail.budget import TailState
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, watermark
 from thermocline.tiering.metrics import TieringMetrics
 

@@ -17,8 +17,8 @@ from planner.repairs import accept_gap, lost_ranges
 from planner.seam.binding import LIVE_CUT, Binding
 from planner.seam.time_travel import parse_cut
 from planner.seam.watermark import Watermark, format_watermark
-from proxy.deadline import Deadline
 from proxy.live.tables import LiveTables
+from proxy.session import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS

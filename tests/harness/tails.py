@@ -21,12 +21,11 @@ from planner.seam.binding import Binding
 from planner.seam.cut import Pin, TableCut, plan_cut
 from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.tail.budget import TailLimits, TailSpace
+from proxy.tail.budget import TailLimits, TailSpace, TailState
 from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.readers import local_readers
 from proxy.tail.segment import LeasedTail
-from proxy.tail.states import TailState
 from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.followers import SteppedFollowers, stepped_readers
 from tests.doubles.log import MemoryLog, MemoryRecord

@@ -7,21 +7,21 @@ import sys
 
 import pytest
 
-from proxy.access.blame import SLOWED_SLOTS
+from proxy.access.limits import SLOWED_SLOTS
 
 #: It flushes: its lines and those of the process that it starts go to one pipe, in the order in which they came about.
 SUPERVISOR = """
 import sys
 from functools import partial
 from proxy.process.supervisor import Supervisor
-from proxy.access.blame import new_file
+from proxy.access.limits import new_file
 file = new_file()
 command = [sys.executable, "-c", sys.argv[1], str(file)]
 sys.exit(Supervisor(command, report=partial(print, flush=True), stop_grace_s=5, inherited=[file]).run())
 """
 CHILD = """
 import os, signal, sys, threading, time
-from proxy.access.blame import Blame
+from proxy.access.limits import Blame
 from proxy.process.watchdog import Watchdog
 blame = Blame(int(sys.argv[1]))
 if blame.most("limited", None) is not None:

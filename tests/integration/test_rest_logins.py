@@ -17,7 +17,7 @@ import pytest
 from planner.names import TableName
 from proxy.access.authentication.callers import Access, Caller
 from proxy.access.authentication.lockout import Lockout
-from proxy.deadline import Deadline
+from proxy.session import Deadline
 from tests.fixtures.live_rest import Answer, Rest
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
 from thermocline.config.settings import IcebergRest

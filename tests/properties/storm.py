@@ -29,9 +29,9 @@ from planner.seam.cut import TableCut
 from planner.seam.watermark import Watermark
 from planner.ticket import unseal
 from planner.tiering.plan import TieringBudget, plan_tiering
-from proxy.deadline import Deadline
 from proxy.query.cut import redeem_tables
 from proxy.query.executor import Statements
+from proxy.session import Deadline
 from proxy.tail.budget import TailLimits
 from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import Pacing

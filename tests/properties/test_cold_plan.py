@@ -22,7 +22,7 @@ from planner.statement.references import references
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.query.file_pruning import StatementContext, scan_filter
+from proxy.query.relations import StatementContext, scan_filter
 from tests.fixtures.engine import Place
 from tests.harness.cold_tables import RandomTable, arrow, folder_of, statement
 

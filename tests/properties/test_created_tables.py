@@ -22,8 +22,8 @@ from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import RAW_SCHEMA
 from planner.seam.binding import Binding
 from planner.seam.formats import JsonFormat
-from planner.spelling import split_name
-from proxy.deadline import Deadline
+from planner.sql_text import split_name
+from proxy.session import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.server import sqlite_catalog
 from tests.harness.inferable import OPTIONS, topics, wishes_of

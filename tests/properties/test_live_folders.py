@@ -21,9 +21,9 @@ from connectors.iceberg.live.files import LiveFiles
 from planner.errors import ColdStoreUnavailable
 from planner.live.tiling import MERGE, MOST
 from planner.seam.binding import LIVE_CUT
-from proxy.deadline import Deadline
 from proxy.live.merging import MergeTask
 from proxy.live.tables import LiveTables
+from proxy.session import Deadline
 from tests.harness.builders import FLOWS
 from tests.harness.sea import TTL_S, Sea, expected, rows_of
 from tests.harness.serving import SESSION, engine, forget, serve

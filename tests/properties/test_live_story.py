@@ -27,8 +27,8 @@ from planner.offsets import OffsetVector
 from planner.schema import Column
 from planner.seam.binding import LIVE_CUT
 from planner.seam.time_travel import ended, format_cut, parse_cut
-from proxy.deadline import Deadline
 from proxy.query.cut import FreshnessContract
+from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import FLOWS
 from tests.harness.sea import PARTITIONS, TTL_S, Sea, expected, rows_of

@@ -18,9 +18,9 @@ from planner.live.tiling import MERGE, MOST
 from planner.repairs import skip_record
 from planner.seam.binding import LIVE_CUT
 from planner.seam.watermark import Skip, format_watermark
-from proxy.deadline import Deadline
 from proxy.engine.running import give_way
 from proxy.query.cut import FreshnessContract
+from proxy.session import Deadline
 from tests.harness.builders import FLOWS
 from tests.harness.sea import PARTITIONS, TTL_S, Sea, expected, rows_of
 from tests.harness.serving import SESSION

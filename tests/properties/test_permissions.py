@@ -19,9 +19,8 @@ from planner.names import TableName
 from planner.permissions import ANY, Grant, GrantList, TablePattern
 from planner.sql_text import identifier
 from planner.type_text import sql_type
-from proxy.deadline import Deadline
 from proxy.query.executor import Statements
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place
 from tests.harness.asking import bag

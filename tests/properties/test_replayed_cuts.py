@@ -26,7 +26,7 @@ from planner.schema import Column
 from planner.seam.binding import Binding
 from planner.seam.watermark import Watermark
 from planner.tiering.plan import TieringBudget, plan_tiering
-from proxy.deadline import Deadline
+from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget

@@ -25,9 +25,9 @@ from planner.statement.allowed import FUNCTIONS, TABLE_FUNCTIONS, WINDOWS
 from planner.statement.gate import check, check_text
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import LINEAR, rewrite
-from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
+from proxy.session import Deadline
 from tests.harness.sql import TABLES, VARIED
 
 DATA = Path(__file__).parents[1]

@@ -31,8 +31,8 @@ from planner.reading.filters import (
 )
 from planner.reading.plan import ColdMode, TableRead, plan_read
 from planner.seam.cut import ColdSlice
-from proxy.deadline import Deadline
 from proxy.query import relations
+from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.asking import bag, duck
 from tests.harness.flows import PLACES, places, tier, write, written

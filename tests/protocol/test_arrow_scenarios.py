@@ -39,9 +39,8 @@ from pyarrow import flight
 
 from planner import errors
 from proxy.access.authentication.callers import Access, FixedUsers
-from proxy.deadline import Deadline
 from proxy.flightsql import messages
-from proxy.session import Planned, Prepared, Session
+from proxy.session import Deadline, Planned, Prepared, Session
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, command, packed, prepare, select
 

@@ -15,8 +15,7 @@ from pyarrow import flight
 
 from planner.errors import Cancelled, Overloaded
 from proxy.access.authentication.callers import Access, FixedUsers
-from proxy.access.blame import Blame
-from proxy.access.limits import MAX_PAUSE_S, Failures, Rate, UserLimits
+from proxy.access.limits import MAX_PAUSE_S, Blame, Failures, Rate, UserLimits
 from proxy.flightsql.state.calls import Call, Calls
 from proxy.flightsql.state.streams import StreamQueue
 from proxy.ops.call_record import CallRecord

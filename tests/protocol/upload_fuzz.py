@@ -25,7 +25,7 @@ import duckdb
 import pyarrow as pa
 
 from planner.errors import RequestError
-from proxy.engine.parameters import _plain
+from proxy.engine.describe import _plain
 from proxy.flightsql import uploads
 from proxy.flightsql.service import _one_row
 from proxy.query.tickets import parameter_values, to_ipc

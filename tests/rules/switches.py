@@ -612,7 +612,7 @@ SWITCHES = (
     Switch(
         "T22",
         "read all of a shared tail",
-        "proxy/tail/segment_sql.py",
+        "proxy/tail/segment.py",
         " AND {KAFKA_OFFSET} < {item.stop}",
         "",
         (

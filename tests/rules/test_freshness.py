@@ -22,7 +22,7 @@ from planner.errors import (
 from planner.names import TableName
 from planner.schema import Column
 from planner.seam.freshness import parse_wait_for
-from proxy.deadline import Deadline
+from proxy.session import Deadline
 from tests.harness.asking import bag
 from tests.harness.flows import PLACES, places, tier, write, written
 from tests.harness.lake import FLOWS, Lake

@@ -14,7 +14,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import TopicSource
 from planner.seam.binding import Binding
 from planner.seam.watermark import Watermark
-from proxy.deadline import Deadline
+from proxy.session import Deadline
 from proxy.tail.budget import TailLimits
 from tests.doubles.cold import MemoryColdStore
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script

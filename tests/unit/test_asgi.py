@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.deadline import Deadline
 from proxy.process import asgi
 from proxy.process.asgi import HttpServer, HttpTls, Receive, Scope, Send
+from proxy.session import Deadline
 from tests.fixtures.certificates import Authority
 
 LARGE = 32 << 20

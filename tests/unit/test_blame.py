@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from planner.errors import Overloaded
-from proxy.access.blame import SLOWED_SLOTS, Blame, new_file
+from proxy.access.limits import SLOWED_SLOTS, Blame, new_file
 
 
 class Clock:

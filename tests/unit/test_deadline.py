@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded, Unavailable
-from proxy.deadline import WAITED_FOR_TAIL, Cancellation, Deadline
+from proxy.session import WAITED_FOR_TAIL, Cancellation, Deadline
 from tests.harness.clock import Clock
 
 

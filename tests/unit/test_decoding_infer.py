@@ -20,7 +20,7 @@ from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, Column
 from planner.seam.binding import Binding
 from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Outcomes
-from planner.spelling import FieldPath, read_path, spell, split_name
+from planner.sql_text import FieldPath, read_path, spell, split_name
 from planner.type_text import parse_type
 from tests.harness.json_decoder import json_decoder
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import FederationError
-from proxy.engine import appending
-from proxy.engine.segments import Segments
+from proxy.engine.segments import _MAX_APPENDERS, Appender, Segments
 
 SCHEMA = pa.schema(
     [
@@ -133,7 +132,7 @@ def test_rows_of_another_schema_are_refused(
 def test_a_table_that_is_gone_is_an_error_and_more_tables_than_are_kept_are_none(
     connection: duckdb.DuckDBPyConnection, segments: Segments
 ) -> None:
-    names = [segments.create(SCHEMA) for _ in range(appending._MAX_APPENDERS + 2)]
+    names = [segments.create(SCHEMA) for _ in range(_MAX_APPENDERS + 2)]
     for at in range(2):
         for name in names:
             add(segments, name, rows(at))
@@ -162,7 +161,7 @@ def test_a_uuid_inside_a_struct_is_appended() -> None:
     inner = pa.StructArray.from_arrays([ids], fields=list(kind))
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE own (point STRUCT(u UUID))")
-        appender = appending.Appender(connection, "own", schema, 0)
+        appender = Appender(connection, "own", schema, 0)
         for layout in (0, 1):
             appender.begin(layout)
             appender.append(pa.RecordBatch.from_arrays([inner], schema=schema))

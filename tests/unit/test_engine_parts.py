@@ -14,9 +14,9 @@ from planner.sql_text import identifier
 from planner.statement import allowed
 from planner.type_text import sql_type
 from proxy.engine import macros
+from proxy.engine.describe import arrow_type, bound
 from proxy.engine.engine import _root
 from proxy.engine.errors import readable, translate
-from proxy.engine.parameters import arrow_type, bound
 from proxy.engine.relations import AccessFilter, Relation, _restricted
 from proxy.engine.result import rows_per_batch
 from tests.harness.sql import parse

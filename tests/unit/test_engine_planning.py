@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from planner.errors import DeadlineExceeded
-from proxy.deadline import Deadline
 from proxy.engine.running import EngineCall, Watch, working_for
+from proxy.session import Deadline
 
 ENDLESS = "SELECT count(*) FROM range(4000000000) a, range(1000) b"
 

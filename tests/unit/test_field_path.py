@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.spelling import FieldPath, read_path, resolve, spell, split_name
+from planner.sql_text import FieldPath, read_path, resolve, spell, split_name
 
 INSIDE: dict[str, Any] = {
     "id.orig_h": 1,

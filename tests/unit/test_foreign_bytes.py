@@ -22,7 +22,7 @@ from proxy.access.authentication.callers import Access, Caller, FixedUsers, iden
 from proxy.flightsql import actions, messages
 from proxy.flightsql import middleware as entry
 from proxy.flightsql.messages import Malformed
-from proxy.flightsql.options import SETTINGS, with_settings
+from proxy.flightsql.state.client_session import SETTINGS, with_settings
 from proxy.flightsql.state.tokens import SessionTokens
 from proxy.query.tickets import TicketCipher, Tickets, parameter_values
 from proxy.session import Session

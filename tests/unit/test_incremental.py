@@ -19,7 +19,7 @@ from planner.seam.incremental import (
     narrow,
     parse_after,
 )
-from planner.tokens import MAX_PACKED_BYTES
+from planner.seam.time_travel import MAX_PACKED_BYTES
 from tests.harness.builders import FLOWS, bounds, pin, vector
 
 

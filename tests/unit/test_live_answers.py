@@ -10,9 +10,9 @@ import pytest
 from planner.errors import Cancelled, Overloaded
 from planner.live.tiling import LivePiece
 from planner.offsets import OffsetRange, OffsetVector
-from proxy.deadline import Cancellation, Deadline
 from proxy.live.load_ledger import Answer, TableAnswers, Texts, etag_of
 from proxy.live.room import Room, Rooms
+from proxy.session import Cancellation, Deadline
 
 KEY = ("tail",)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planner.errors import BadStatement, FederationError, UnsupportedStatement
 from planner.sql_text import identifier
 from planner.statement.ast import Node
-from planner.statement.long_names import long_names
+from planner.statement.references import long_names
 from tests.harness.serving import engine
 from tests.harness.sql import VARIED
 

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from planner.reading.needs import StatementNeeds
-from planner.statement.scope import fold
+from planner.statement.ast import fold
 
 NAMED = {
     "SELECT id FROM t": {"id"},

@@ -29,11 +29,10 @@ import connectors.store.errors
 import connectors.syntax_trees
 import planner.explain
 import planner.names
-import planner.spelling
 import planner.sql_text
 import planner.statement.gate
-import planner.statement.printer_fixes
 import planner.statement.references
+import planner.statement.rewrite
 import planner.tiering.write_plan
 import proxy.engine.engine
 import proxy.engine.errors
@@ -43,7 +42,7 @@ import proxy.flightsql.uploads
 from planner.errors import FederationError
 from planner.seam.freshness import parse_freshness, parse_wait_for
 from planner.statement.gate import check_text
-from planner.statement.long_names import long_names
+from planner.statement.references import long_names
 from proxy.flightsql.metadata.like import MAX_CHARS, Like
 from proxy.flightsql.session_sql import as_query, change_of
 from proxy.session import Session
@@ -74,7 +73,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/statement/gate.py _COSTLY_FORMAT": over(planner.statement.gate, "_COSTLY_FORMAT", "search"),
     "planner/statement/gate.py _QUOTED": over(planner.statement.gate, "_QUOTED", "findall"),
     "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
-    "planner/statement/printer_fixes.py _POSITION": over(planner.statement.printer_fixes, "_POSITION", "sub"),
+    "planner/statement/rewrite.py _POSITION": over(planner.statement.rewrite, "_POSITION", "sub"),
     "connectors/syntax_trees.py _PLACE": over(connectors.syntax_trees, "_PLACE", "sub"),
     "connectors/syntax_trees.py _INFINITE": over(connectors.syntax_trees, "_INFINITE", "search"),
     "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
@@ -82,7 +81,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "proxy/engine/errors.py _PATH": over(proxy.engine.errors, "_PATH", "sub"),
     "proxy/engine/errors.py _SOURCE": over(proxy.engine.errors, "_SOURCE", "search"),
     "proxy/engine/errors.py _NAMES_IN_QUOTES": over(proxy.engine.errors, "_NAMES_IN_QUOTES", "sub"),
-    "planner/spelling.py _BARE": over(planner.spelling, "_BARE", "fullmatch"),
+    "planner/sql_text.py _BARE": over(planner.sql_text, "_BARE", "fullmatch"),
     "proxy/engine/macros.py _AGES": over(proxy.engine.macros, "_AGES", "search"),
     "proxy/flightsql/session_sql.py _TRANSACTION": over(proxy.flightsql.session_sql, "_TRANSACTION", "fullmatch"),
     "proxy/flightsql/session_sql.py _ONE_PLACE": over(proxy.flightsql.session_sql, "_ONE_PLACE", "fullmatch"),
@@ -134,7 +133,7 @@ OF_OTHERS = {
     "connectors/spark/lake/stream.py _SPAN": "the user's own process",
     "connectors/spark/filter_option.py _SPELLINGS": "the user's own process",
     "planner/spark_names.py _TOKEN": "the user's own process",
-    "planner/spelling.py _QUOTED": "command lines and settings",
+    "planner/sql_text.py _QUOTED": "command lines and settings",
     "planner/type_text.py _TOKEN": "the command line of `create`",
     "planner/type_text.py _BARE_NAME": "the command line of `create`",
     "planner/type_text.py _SPACE": "the command line of `create`",

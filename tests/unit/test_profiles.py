@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import BadParameter, UnsupportedType
-from proxy.flightsql.options import settings_of, with_settings
 from proxy.flightsql.outgoing import shaping
+from proxy.flightsql.state.client_session import settings_of, with_settings
 from proxy.session import Session
 
 AT = dt.datetime(2024, 2, 29, 12, 30, 15, 123456)

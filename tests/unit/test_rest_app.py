@@ -19,13 +19,12 @@ from planner.live.client_answers import DUCKDB_SKEW_MS
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
 from proxy.access.limits import UserLimits
-from proxy.deadline import Deadline
 from proxy.flightsql.middleware import CallGate
 from proxy.live.tables import LiveTables, LoadedTable
 from proxy.ops.call_record import CallRecord
 from proxy.rest.app import RestApplication
 from proxy.rest.catalog import HandOut, LiveCatalog
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from tests.harness.builders import FLOWS
 
 METADATA = {

@@ -15,8 +15,7 @@ from connectors.spark.table_lookup import find_tables
 from planner.errors import BadConfig
 from planner.names import TableName
 from planner.permissions import TablePattern
-from planner.spelling import read_path, spell, split_name
-from planner.sql_text import identifier
+from planner.sql_text import identifier, read_path, spell, split_name
 from planner.statement.references import references, resolve
 from planner.type_text import parse_type, type_text
 from tests.harness.serving import engine

@@ -9,9 +9,8 @@ from planner.errors import UnsupportedStatement
 from planner.names import TableName
 from planner.statement.dotted_names import AddressableTable, Path, may_name_paths
 from planner.statement.gate import check
-from planner.statement.printer_fixes import same
 from planner.statement.references import TableReference, references, resolve
-from planner.statement.rewrite import rewrite
+from planner.statement.rewrite import rewrite, same
 from tests.harness.sql import answer, parse, unparse
 
 #: In schema bench of catalog lake unless they say another one.

@@ -13,9 +13,8 @@ from planner.statement.ast import Node
 from planner.statement.dotted_names import AddressableTable
 from planner.statement.gate import check
 from planner.statement.parameters import cast, constant, counts, operands, substituted
-from planner.statement.printer_fixes import same
 from planner.statement.references import TableReference, references
-from planner.statement.rewrite import PASSES, apply, rewrite
+from planner.statement.rewrite import PASSES, apply, rewrite, same
 from tests.harness.sql import TABLES, VARIED, answer, database, parse, unparse
 
 RENAMED = {(schema, name): f"lake.{schema}.{name}" for schema, name, _ in TABLES}

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded, Overloaded
-from proxy.deadline import Deadline
+from proxy.engine.result import StatementStream
 from proxy.engine.thread_pool import ThreadPool
-from proxy.query.stream import StatementStream
+from proxy.session import Deadline
 from tests.harness.clock import Clock
 
 #: No test waits so long unless it fails.

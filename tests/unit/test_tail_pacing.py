@@ -15,11 +15,11 @@ from planner.offsets import OffsetRange
 from planner.ports import Decoded
 from planner.seam.watermark import Outcomes
 from proxy.engine.segments import Segments
+from proxy.tail.budget import OutcomeTally
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import DecodedBatch, TopicReader
-from proxy.tail.states import OutcomeTally
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
 PACING = Pacing()

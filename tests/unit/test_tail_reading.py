@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from planner.offsets import OffsetRange
-from proxy.tail.segment_sql import _MAX_CASES, bounded
+from proxy.tail.segment import _MAX_CASES, bounded
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
 

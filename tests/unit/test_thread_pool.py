@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded, Overloaded
-from proxy.deadline import Cancellation, Deadline
 from proxy.engine.thread_pool import ThreadPool
+from proxy.session import Cancellation, Deadline
 
 #: No test waits so long unless it fails.
 SOON_S = 60.0

@@ -22,13 +22,13 @@ from planner.seam.time_travel import (
     format_cut,
     names_cut,
     needs_log,
+    pack,
     parse_cut,
     parse_version,
     same_snapshot,
 )
 from planner.seam.watermark import era_after
 from planner.statement.references import AtClause
-from planner.tokens import pack
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, schema, vector, watermark
 
 HOSTS = TableName("lake", ("net",), "hosts")

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from planner.tokens import _SHORT, pack, unpack
+from planner.seam.time_travel import _SHORT, pack, unpack
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 24, 500, 1_000, 10_000])

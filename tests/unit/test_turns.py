@@ -10,8 +10,7 @@ import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded
 from proxy.access.fairness import LONG_CHARS, PlanningQueue
-from proxy.deadline import Deadline
-from proxy.session import Session
+from proxy.session import Deadline, Session
 
 LONG = "x" * LONG_CHARS
 ADA, BOB = "ada", "bob"

@@ -28,7 +28,7 @@ from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds
 from planner.seam.formats import JsonFormat
 from planner.seam.watermark import Watermark
-from planner.spelling import FieldPath, read_path, spell, spelled, split_name
+from planner.sql_text import FieldPath, read_path, spell, spelled, split_name
 from planner.type_text import parse_type
 from thermocline.config.settings import load
 from thermocline.inferring import inferred_columns, newest_records, refused, report

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.errors import FederationError, RequestError
-from proxy.access.blame import Blame, new_file
+from proxy.access.limits import Blame, new_file
 from proxy.process.memory import bound_arenas
 from proxy.process.sockets import allow_open_files, await_free
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
@@ -53,7 +53,9 @@ _SWITCH_S = 0.0005
 @click.option(
     "--supervised", is_flag=True, hidden=True, help="This process is the supervisor's child."
 )
-@click.option("--suspects", type=int, hidden=True, help="A descriptor: see proxy.access.blame.")
+@click.option(
+    "--suspects", type=int, hidden=True, help="A descriptor: see proxy.access.limits."
+)
 @click.option("--no-supervisor", is_flag=True, help="Run in this process; nothing restarts it.")
 @click.option(
     "--try-lock",

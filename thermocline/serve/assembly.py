@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
-from proxy.access.blame import Blame
-from proxy.access.limits import ServerPolicy
+from proxy.access.limits import Blame, ServerPolicy
 from proxy.engine.engine import Engine
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics

@@ -32,7 +32,7 @@ from connectors.decoding.json.wishes import (
 from planner.epoch_units import type_at
 from planner.names import did_you_mean
 from planner.schema import TIMESTAMPTZ, Column, EpochUnit
-from planner.spelling import FieldPath, resolve, spell, spelled
+from planner.sql_text import FieldPath, resolve, spell, spelled
 from planner.type_text import type_text
 
 #: Digits of the largest unsigned number of 64 bits, and of the largest decimal.

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.errors import BadConfig
 from planner.schema import Column
-from planner.spelling import read_path, spelled, split_name
+from planner.sql_text import read_path, spelled, split_name
 
 #: Names of columns, by the outermost fields that they are read from.
 Renames = Mapping[str, str]

@@ -18,7 +18,7 @@ from connectors.decoding.json.parsing import kind_of, parse
 from connectors.decoding.json.strict import read_value
 from connectors.decoding.policy import Unfit
 from planner.schema import TIMESTAMPTZ
-from planner.spelling import FieldPath, resolve, spell
+from planner.sql_text import FieldPath, resolve, spell
 
 #: What Debezium writes for a value that the database did not send: it is stored apart (TOAST) and did not change.
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"

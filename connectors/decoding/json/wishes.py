@@ -28,7 +28,7 @@ from planner.names import did_you_mean, first_of
 from planner.schema import PRIMITIVES, TIMESTAMPTZ, Column, EpochUnit
 from planner.seam.binding import Binding
 from planner.seam.formats import JsonFormat
-from planner.spelling import FieldPath, resolve, spell, spelled
+from planner.sql_text import FieldPath, resolve, spell, spelled
 from planner.type_text import type_text
 
 #: Types whose values a record may have as numbers in a unit.

@@ -27,8 +27,8 @@ from urllib.parse import unquote
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
 from proxy.access.fairness import Slots
 from proxy.access.limits import FAILURES_PER_S, Failures
-from proxy.deadline import Cancellation, Deadline
 from proxy.ops.call_record import CallRecord, Journal
+from proxy.session import Cancellation, Deadline
 
 _log = logging.getLogger(__name__)
 

@@ -18,9 +18,8 @@ from planner.errors import Cancelled, Overloaded
 from proxy.access.authentication.callers import Caller, Unauthenticated
 from proxy.access.limits import ServerPolicy
 from proxy.flightsql.backend import Browsing
-from proxy.flightsql.options import with_settings
 from proxy.flightsql.state.calls import Call
-from proxy.flightsql.state.client_session import ClientSession, Key, of_token
+from proxy.flightsql.state.client_session import ClientSession, Key, of_token, with_settings
 from proxy.flightsql.state.tokens import SessionTokens, local_token
 from proxy.session import Session
 

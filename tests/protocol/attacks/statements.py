@@ -8,8 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from planner.statement import expansion_limits as breadth
-from planner.statement import gate
+from planner.statement import expansion_limits, gate
 
 Draw = Callable[[random.Random], str]
 
@@ -146,7 +145,7 @@ def _stars(rng: random.Random) -> str:
             "s.*",
         )
     )
-    return f"SELECT {_repeat(rng, breadth.MAX_COLUMNS // 10, star)} FROM {TABLE}"
+    return f"SELECT {_repeat(rng, expansion_limits.MAX_COLUMNS // 10, star)} FROM {TABLE}"
 
 
 def _values(rng: random.Random) -> str:
@@ -157,7 +156,7 @@ def _values(rng: random.Random) -> str:
         )
         + ")"
     )
-    return f"SELECT * FROM (VALUES {_repeat(rng, breadth.MAX_CELLS // 4, row)}) v"
+    return f"SELECT * FROM (VALUES {_repeat(rng, expansion_limits.MAX_CELLS // 4, row)}) v"
 
 
 def _in_list(rng: random.Random) -> str:
@@ -189,7 +188,7 @@ def _joins(rng: random.Random) -> str:
         on = " ON t{0}.a >= t0.a"
     parts = [
         f"{how} {TABLE} t{n}{on.format(n)}"
-        for n in range(1, 1 + count(rng, 3 * breadth.MAX_JOINED))
+        for n in range(1, 1 + count(rng, 3 * expansion_limits.MAX_JOINED))
     ]
     return f"SELECT count(*) FROM {TABLE} t0 {' '.join(parts)}"
 
@@ -233,7 +232,7 @@ def _windows(rng: random.Random) -> str:
         )
     )
     call = rng.choice(("sum(a)", "row_number()", "lag(a, {0})", "quantile_cont(a, 0.5)"))
-    return f"SELECT {_numbered(rng, breadth.MAX_WINDOWS, f'{call} OVER {over}')} FROM {TABLE}"
+    return f"SELECT {_numbered(rng, expansion_limits.MAX_WINDOWS, f'{call} OVER {over}')} FROM {TABLE}"
 
 
 def _pivot(rng: random.Random) -> str:
@@ -249,7 +248,7 @@ def _pivot(rng: random.Random) -> str:
 
 
 def _unpivot(rng: random.Random) -> str:
-    return f"UNPIVOT (SELECT {_numbered(rng, breadth.MAX_COLUMNS, '1 AS c{0}')}) ON COLUMNS(*)"
+    return f"UNPIVOT (SELECT {_numbered(rng, expansion_limits.MAX_COLUMNS, '1 AS c{0}')}) ON COLUMNS(*)"
 
 
 def _grouping(rng: random.Random) -> str:
@@ -269,13 +268,13 @@ def _lambdas(rng: random.Random) -> str:
 
 def _literal(rng: random.Random) -> str:
     item = rng.choice(("{}", "[{}]", "{{'x': {}}}", "MAP {{'k{0}': {0}}}", "'{}'"))
-    items = _numbered(rng, breadth.MAX_COLUMNS, item, ",")
+    items = _numbered(rng, expansion_limits.MAX_COLUMNS, item, ",")
     shape = rng.choice(("[{}]", "unnest([{}])", "row({})"))
     return f"SELECT {shape.format(items)}"
 
 
 def _struct(rng: random.Random) -> str:
-    fields = ",".join(f"'f{n}': {n}" for n in range(count(rng, breadth.MAX_COLUMNS)))
+    fields = ",".join(f"'f{n}': {n}" for n in range(count(rng, expansion_limits.MAX_COLUMNS)))
     return rng.choice(
         ("SELECT {{{0}}}", "SELECT unnest({{{0}}})", "SELECT x.* FROM (SELECT {{{0}}} AS x)")
     ).format(fields)
@@ -310,7 +309,7 @@ def _subqueries(rng: random.Random) -> str:
             f"EXISTS (FROM {TABLE} i WHERE i.a > o.b)",
         )
     )
-    return f"SELECT {_repeat(rng, breadth.MAX_SUBQUERIES, query)} FROM {TABLE} o"
+    return f"SELECT {_repeat(rng, expansion_limits.MAX_SUBQUERIES, query)} FROM {TABLE} o"
 
 
 def _deep(before: str, core: str, after: str) -> Draw:
@@ -351,7 +350,7 @@ _WIDE: tuple[Draw, ...] = (
     _deep("NOT ", "a > 1", ""),
     _deep("a + ", "a", ""),
     _deep("", "a", "::VARCHAR::BIGINT"),
-    lambda rng: f"SELECT {_numbered(rng, breadth.MAX_COLUMNS, 'a + {0} AS c{0}')} FROM {TABLE}",
+    lambda rng: f"SELECT {_numbered(rng, expansion_limits.MAX_COLUMNS, 'a + {0} AS c{0}')} FROM {TABLE}",
     lambda rng: f"SELECT a FROM {TABLE} ORDER BY {_numbered(rng, 3_000, 'a + {0}')}",
     lambda rng: f"SELECT DISTINCT ON ({_numbered(rng, 2_000, 'a + {0}')}) a FROM {TABLE}",
     lambda rng: f"SELECT {_numbered(rng, 2_000, 'sum(a + {0}) FILTER (b > {0})')} FROM {TABLE}",
