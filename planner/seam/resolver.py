@@ -17,7 +17,7 @@ append     refused until accepted, unless it added no rows. A copied watermark d
 other      refused.
 =========  ===========================================================================================
 
-If somebody's expiry broke the chain, older metadata files still tell of the expired snapshots, and the same rules
+If another writer's expiry broke the chain, older metadata files still tell of the expired snapshots, and the same rules
 hold for them (``broken_at`` names where they are needed). Where those files are gone too, the tagged snapshot's
 watermark counts if tag and mirror property agree and the hidden part neither added nor removed rows. The last
 condition tells a compaction from a rollback whose traces are gone

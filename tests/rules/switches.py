@@ -439,7 +439,7 @@ SWITCHES = (
     Switch(
         "T14",
         "fetch the tail otherwise than the tierer does",
-        "proxy/tail/reader/local.py",
+        "proxy/tail/reader/readers.py",
         "TopicSource.of(self.decoder, self.source.topic, self.source.topic_id)",
         "TopicSource(self.source.topic, self.source.topic_id)",
         (f"{STATEMENTS}::test_every_value_is_the_same_before_and_after_it_is_tiered[hosts]",),
