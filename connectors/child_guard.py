@@ -142,7 +142,7 @@ def _follow(child: subprocess.Popen[bytes]) -> None:
 
 
 def _end_group() -> None:
-    """SIGTERM for all processes of this group; nothing where the group is somebody else's."""
+    """SIGTERM for all processes of this group; nothing where another process leads the group."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGTERM)
 

@@ -20,7 +20,7 @@ from planner.errors import FederationError
 from planner.reading.filters import EVERYTHING, Condition, ScanFilter
 from planner.schema import Column, TableSchema
 from planner.statement.ast import Node, fold, kind_of
-from planner.statement.conditions import Conjunct, Places
+from planner.statement.conditions import Conjunct, Positions
 from planner.statement.row_expression import row_of
 from planner.type_text import sql_type
 
@@ -61,7 +61,7 @@ Evaluate: TypeAlias = Callable[[Node, str], pa.Table]
 
 def scan_filter(
     evaluate: Evaluate,
-    places: Places,
+    positions: Positions,
     schema: TableSchema,
     parameters: Mapping[str, Any] | None = None,
 ) -> ScanFilter:
@@ -69,30 +69,30 @@ def scan_filter(
 
     ``parameters`` are those of the statement, by name.
     """
-    everywhere = list(chain.from_iterable(places))
+    everywhere = list(chain.from_iterable(positions))
     columns = _comparable(schema, everywhere)
     has_clocks = any(conjunct.clocks for conjunct in everywhere)
     names = {fold(name) for name in schema.names} if has_clocks else frozenset()
-    per_place = [
+    per_position = [
         [
             (columns[name], conjunct)
             for conjunct in conjuncts
             if (name := fold(conjunct.column)) in columns and names.isdisjoint(conjunct.clocks)
         ]
-        for conjuncts in places
+        for conjuncts in positions
     ]
-    if not all(per_place):
+    if not all(per_position):
         return EVERYTHING
-    constants = _constants(evaluate, list(chain.from_iterable(per_place)), parameters or {})
+    constants = _constants(evaluate, list(chain.from_iterable(per_position)), parameters or {})
     if constants is None:
         return EVERYTHING
     alternatives = [
         tuple(
             condition
-            for column, conjunct in place
+            for column, conjunct in position
             if (condition := _condition(column, conjunct, constants)) is not None
         )
-        for place in per_place
+        for position in per_position
     ]
     return tuple(alternatives) if all(alternatives) else EVERYTHING
 

@@ -20,25 +20,25 @@ class NanCounts:
     """NaN values by field id, of columns and fields of structs. The schema has field ids."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._places = [
-            place for index, column in enumerate(schema) for place in _floats((index,), column)
+        self._paths = [
+            path for index, column in enumerate(schema) for path in _floats((index,), column)
         ]
-        self.by_id: dict[int, int] = {number: 0 for _, number in self._places}
+        self.by_id: dict[int, int] = {number: 0 for _, number in self._paths}
 
     def add(self, rows: pa.Table) -> None:
-        for place, number in self._places:
-            column: Any = rows.column(place[0])
-            if place[1:]:
-                column = pc.struct_field(column, list(place[1:]))
+        for path, number in self._paths:
+            column: Any = rows.column(path[0])
+            if path[1:]:
+                column = pc.struct_field(column, list(path[1:]))
             self.by_id[number] += pc.sum(pc.is_nan(column)).as_py() or 0
 
 
-def _floats(place: tuple[int, ...], column: pa.Field) -> Iterator[tuple[tuple[int, ...], int]]:
+def _floats(path: tuple[int, ...], column: pa.Field) -> Iterator[tuple[tuple[int, ...], int]]:
     if pa.types.is_floating(column.type):
-        yield place, field_id(column)
+        yield path, field_id(column)
     elif pa.types.is_struct(column.type):
         for index in range(column.type.num_fields):
-            yield from _floats((*place, index), column.type.field(index))
+            yield from _floats((*path, index), column.type.field(index))
 
 
 def leaf_paths(schema: pa.Schema) -> dict[str, Leaf]:

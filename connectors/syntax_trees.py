@@ -38,7 +38,7 @@ FROM (SELECT *, json_serialize_sql(sql) AS again, '"query_location":\d+' AS plac
 _LONG_CHARS = 1 << 18
 #: Of a literal such as 1e999. Quotes inside a value are escaped, so no text looks like it.
 _INFINITE = re.compile(r'"value":-?Infinity')
-_PLACE = re.compile(r'"query_location":\d+')
+_POSITION = re.compile(r'"query_location":\d+')
 #: Read in one piece: about 1 ms. Deeper pieces are read whole, or a deep tree were looked through at each level.
 _PIECE_BYTES = 1 << 17
 _PIECES_DEEP = 24
@@ -114,7 +114,7 @@ def _read(raw: msgspec.Raw, depth: int) -> Any:
 def _is_same(text: str, document: Node, again: str) -> bool:
     """Whether ``again`` is the tree of ``text``, which is ``document``, but for places."""
     # Quotes inside a value are escaped, so no value looks like a place.
-    if len(text) <= _LONG_CHARS and _PLACE.sub("", text) == _PLACE.sub("", again):
+    if len(text) <= _LONG_CHARS and _POSITION.sub("", text) == _POSITION.sub("", again):
         return True
     other = read(again)
     return not other["error"] and same(statement(document)["node"], statement(other)["node"])

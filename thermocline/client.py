@@ -204,7 +204,7 @@ def connected(
 
     Raises:
         RequestError: user, password or token are refused.
-        Unavailable: nobody answers.
+        Unavailable: no server answers.
     """
     connection = _apart(lambda: connect(uri, user=user, password=password, token=token))
     try:

@@ -35,15 +35,13 @@ class DataFileFacts:
     partitions: tuple[int, int] | None
     offsets: tuple[int, int] | None
 
-    def may_hold(self, place: OffsetRange) -> bool:
+    def may_hold(self, span: OffsetRange) -> bool:
         """Whether a row of ``place`` can be in this file."""
         if self.partitions is None or self.offsets is None:
             return True
         first, last = self.offsets
         lowest, highest = self.partitions
-        return (
-            lowest <= place.partition <= highest and first < place.stop and place.start <= last
-        )
+        return lowest <= span.partition <= highest and first < span.stop and span.start <= last
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from connectors.iceberg.rest import KeysByPrefix, keys_by_prefix
 from connectors.store.locations import plain
 from connectors.store.object_store import (
     are_one_store,
-    places_of,
+    endpoint_of,
     vended_properties,
     vended_secret,
 )
@@ -90,13 +90,13 @@ class FileAccess:
         if self._take_secret is None:
             return
         name, own = table.catalog, loaded.io.properties
-        configured, place = self._catalogs.properties(name), plain(loaded.metadata.location)
+        configured, folder = self._catalogs.properties(name), plain(loaded.metadata.location)
         elsewhere = [
-            entry for entry in keys_by_prefix(loaded) if not place.startswith(entry[0])
+            entry for entry in keys_by_prefix(loaded) if not folder.startswith(entry[0])
         ]
-        by_place = self._catalogs.roots.by_place(name, elsewhere)
-        places = {place: own} | {root: {**own, **keys} for root, keys in by_place.items()}
-        for where, properties in places.items():
+        by_location = self._catalogs.roots.by_location(name, elsewhere)
+        folders = {folder: own} | {root: {**own, **keys} for root, keys in by_location.items()}
+        for where, properties in folders.items():
             secret = vended_secret(name, configured, properties, where)
             if secret is None:
                 continue
@@ -137,11 +137,11 @@ class FileAccess:
             return {}, ()
         configured, (io, by_prefix) = self._catalogs.own_properties(name), loaded
         return vended_properties(configured, io.properties), tuple(
-            (place, handed_out)
-            for place, keys in self._catalogs.roots.by_place(name, by_prefix).items()
+            (folder, handed_out)
+            for folder, keys in self._catalogs.roots.by_location(name, by_prefix).items()
             if (
                 handed_out := vended_properties(
-                    configured, {**places_of(io.properties), **keys}
+                    configured, {**endpoint_of(io.properties), **keys}
                 )
             )
         )

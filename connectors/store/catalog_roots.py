@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from connectors.store.locations import is_below, is_place, place, real_place
+from connectors.store.locations import canonical, is_below, is_location, real_location
 from connectors.store.object_store import is_object_store
 from planner.errors import BadConfig
 
@@ -34,7 +34,7 @@ class CatalogRoots:
     closed: tuple[str, ...] = ()
     #: Catalogs with keys and no place, where several could inherit.
     heirs: tuple[str, ...] = ()
-    #: Every root with its catalog, "" for a closed one, as ``place`` and ``real_place`` return it.
+    #: Every root with its catalog, "" for a closed one, as ``place`` and ``real_location`` return it.
     _forms: tuple[tuple[str, str], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +44,9 @@ class CatalogRoots:
             for name, each in roots.items()
             for root in each
         ]
-        forms = {(name, form(root)) for name, root in listed for form in (place, real_place)}
+        forms = {
+            (name, form(root)) for name, root in listed for form in (canonical, real_location)
+        }
         object.__setattr__(self, "_forms", tuple(sorted(forms)))
 
     @classmethod
@@ -58,14 +60,14 @@ class CatalogRoots:
         """``catalogs``: properties by name; ``more`` is ``server.catalog_roots``."""
         warehouses = {name: options.get("warehouse", "") for name, options in catalogs.items()}
         own = {
-            name: (*([text] if is_place(text) else ()), *(more or {}).get(name, ()))
+            name: (*([text] if is_location(text) else ()), *(more or {}).get(name, ()))
             for name, text in warehouses.items()
         }
-        named = [place(root) for roots in own.values() for root in roots]
+        named = [canonical(root) for roots in own.values() for root in roots]
         rest = tuple(
             root
             for root in storage_roots
-            if is_object_store(root) and not is_below(place(root), named)
+            if is_object_store(root) and not is_below(canonical(root), named)
         )
         heirs = _heirs(catalogs, own) if rest else ()
         if len(heirs) == 1:
@@ -90,7 +92,7 @@ class CatalogRoots:
 
         What is below no root is the only catalog's, if there is but one.
         """
-        path = place(location)
+        path = canonical(location)
         above = [(name, root) for name, root in self._forms if is_below(path, (root,))]
         if not above:
             return frozenset(self.own) if len(self.own) == 1 else frozenset()
@@ -103,14 +105,16 @@ class CatalogRoots:
         A prefix is text: ``s3`` is all stores on S3, and ``s3://b/a`` begins ``s3://b/ab`` too. So folders are returned.
         """
         roots = (*self.own[catalog], *self.inherited.get(catalog, ()))
-        text = place(f"{prefix}x")[:-1]
-        below = [_folder(root) for root in roots if place(root).startswith(text)]
+        text = canonical(f"{prefix}x")[:-1]
+        below = [_folder(root) for root in roots if canonical(root).startswith(text)]
         names_bucket = bool(prefix.partition("://")[2])
         if catalog not in self.owners(prefix) or (below and not names_bucket):
             return below
         return [_folder(prefix) if names_bucket else prefix]
 
-    def by_place(self, catalog: str, by_prefix: Iterable[tuple[str, Keys]]) -> dict[str, Keys]:
+    def by_location(
+        self, catalog: str, by_prefix: Iterable[tuple[str, Keys]]
+    ) -> dict[str, Keys]:
         """Return by own place what a catalog hands out by prefix: where several count in one, that of the longest."""
         longest: dict[str, tuple[str, Keys]] = {}
         for prefix, keys in by_prefix:

@@ -42,7 +42,7 @@ def has_host(location: str) -> bool:
     return scheme.lower() == "file" and rest.startswith("//") and not rest.startswith("///")
 
 
-def place(location: str) -> str:
+def canonical(location: str) -> str:
     """Return a location in one form, to compare: ``/a/b``, or ``s3://bucket/a/b``."""
     path = local_path(location)
     if path is not None:
@@ -53,13 +53,13 @@ def place(location: str) -> str:
     return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{posixpath.normpath(rest)}"
 
 
-def real_place(location: str) -> str:
+def real_location(location: str) -> str:
     """Return as ``place``, links of the disk followed."""
     path = local_path(location)
-    return place(location if path is None else os.path.realpath(path))
+    return canonical(location if path is None else os.path.realpath(path))
 
 
-def is_place(warehouse: str) -> bool:
+def is_location(warehouse: str) -> bool:
     """Whether a catalog's warehouse is a location: that of a REST catalog may be a name."""
     return "/" in warehouse
 

@@ -31,7 +31,7 @@ _VENDED = frozenset(
 )
 _SAS_TOKEN = "adls.sas-token"  # noqa: S105  a name
 #: Where the keys are good for.
-_PLACES = ("client.region", "s3.region", "s3.endpoint", "s3.path-style-access")
+_ENDPOINT_KEYS = ("client.region", "s3.region", "s3.endpoint", "s3.path-style-access")
 #: A region has to be in every signature; stores other than Amazon's ignore which.
 DEFAULT_REGION = "us-east-1"
 
@@ -46,17 +46,17 @@ def is_object_store(location: str) -> bool:
 
 
 def secrets(
-    catalogs: Mapping[str, Mapping[str, str]], places: Mapping[str, Sequence[str]]
+    catalogs: Mapping[str, Mapping[str, str]], locations: Mapping[str, Sequence[str]]
 ) -> tuple[str, ...]:
     """Return a CREATE SECRET for each catalog on S3, which counts for the files below its ``places`` there.
 
     Raises:
         BadConfig: an endpoint is no URL, one half of a key is missing, or two catalogs have one place in two stores.
     """
-    options = {name: _options(name, catalogs[name]) for name in places}
+    options = {name: _options(name, catalogs[name]) for name in locations}
     first: dict[str, str] = {}
     keyed: set[str] = set()
-    for name, roots in places.items():
+    for name, roots in locations.items():
         for root in roots:
             other = first.setdefault(_bare(root), name)
             if "KEY_ID" in options[name]:
@@ -70,7 +70,7 @@ def secrets(
     # By number: names of secrets do not tell small letters from capitals.
     return tuple(
         _secret(f"catalog_{number}", options[name], own)
-        for number, (name, roots) in enumerate(places.items())
+        for number, (name, roots) in enumerate(locations.items())
         # No key must not stand in the way of another catalog's key to the same root.
         if (
             own := [
@@ -124,12 +124,12 @@ def vended_properties(
         for name, value in vended.items()
         if (name in _VENDED or name.startswith(_SAS_TOKEN)) and configured.get(name) != value
     }
-    return keys | places_of(vended) if keys else {}
+    return keys | endpoint_of(vended) if keys else {}
 
 
-def places_of(properties: Mapping[str, str]) -> dict[str, str]:
+def endpoint_of(properties: Mapping[str, str]) -> dict[str, str]:
     """Return which store properties name, without keys."""
-    return {name: properties[name] for name in _PLACES if name in properties}
+    return {name: properties[name] for name in _ENDPOINT_KEYS if name in properties}
 
 
 def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:

@@ -26,7 +26,7 @@ from planner.seam.snapshots import Snapshot
 from planner.seam.watermark import Outcomes
 from planner.verification.chain import foreign_changes
 from planner.verification.coverage import TieredSegment
-from planner.verification.findings import Fault, ForeignChange, Kind, place
+from planner.verification.findings import Fault, ForeignChange, Kind, span_text
 from planner.verification.rows import Keyed, compare_rows, without
 from planner.verification.window import Window
 
@@ -106,7 +106,7 @@ class Comparer:
         self._tiered = {column.field_id: column for column in tiered.columns}
         self._columns: tuple[Column, ...] = ()
         self.unchecked: tuple[str, ...] = ()
-        where = ", ".join(place(item) for item in segment.ranges)
+        where = ", ".join(span_text(item) for item in segment.ranges)
         # Each skip makes another shape, and the decoder is the same.
         bound = replace(pin.binding, skips=segment.skipped)
         if segment.shape is not None and not bound.gives_rows_of(segment.shape, tiered):
@@ -179,11 +179,11 @@ class Comparer:
     def _add(
         self, tally: FaultTally, window: Window, keys: pa.Array, kind: Kind, message: str
     ) -> None:
-        for offsets in window.places(keys):
+        for offsets in window.spans(keys):
             if tally.is_full:  # a finding looks at every file
                 tally.more[kind] += len(offsets)
             else:
-                tally.add(self._finding(kind, f"{place(offsets)}: {message}", offsets))
+                tally.add(self._finding(kind, f"{span_text(offsets)}: {message}", offsets))
 
     def _decoded(self, records: pa.Table) -> pa.Table:
         batches = records.to_batches() or [pa.RecordBatch.from_pylist([], records.schema)]
@@ -224,11 +224,11 @@ class Comparer:
             for partition, offset in self._skipped
             if partition in spans and offset in spans[partition]
         ]
-        places = {
+        offsets = {
             KAFKA_PARTITION: pa.array([partition for partition, _ in inside], pa.int32()),
             KAFKA_OFFSET: pa.array([offset for _, offset in inside], pa.int64()),
         }
-        return window.keys(pa.table(places))
+        return window.keys(pa.table(offsets))
 
     def _faults(
         self,
@@ -257,7 +257,7 @@ class Comparer:
             intact = keys
             for differing in (then.missing, then.changed, then.duplicated):
                 intact = without(intact, differing)
-            for offsets in window.places(intact):
+            for offsets in window.spans(intact):
                 tally.add_change(snapshot, offsets, deleted=deleted)
             keys = without(keys, intact)
         return keys
@@ -317,14 +317,14 @@ class FaultTally:
         else:
             self.findings.append(finding)
 
-    def add_change(self, snapshot: Snapshot, place: OffsetRange, *, deleted: bool) -> None:
+    def add_change(self, snapshot: Snapshot, span_text: OffsetRange, *, deleted: bool) -> None:
         change = self._changes.setdefault(snapshot.snapshot_id, _Change(snapshot))
         if not change.changed and not change.deleted:
-            change.example = (place.partition, place.start)
+            change.example = (span_text.partition, span_text.start)
         if deleted:
-            change.deleted += len(place)
+            change.deleted += len(span_text)
         else:
-            change.changed += len(place)
+            change.changed += len(span_text)
 
     def merge(self, other: FaultTally) -> None:
         for finding in other.findings:

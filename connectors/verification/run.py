@@ -26,7 +26,7 @@ from planner.seam.cut import LogBounds, Pin, check_topic
 from planner.seam.watermark import Watermark
 from planner.verification.chain import carriers, check_chain, decisions, start_since
 from planner.verification.coverage import CoveragePlan, plan_coverage, segments
-from planner.verification.findings import Coverage, Fault, Kind, Report, place
+from planner.verification.findings import Coverage, Fault, Kind, Report, span_text
 from planner.verification.rows import Keyed, repeats
 from planner.verification.window import Window, plan_fetches
 
@@ -183,9 +183,9 @@ class Verification:
     def _find_above(self, tally: FaultTally, above: OffsetRange) -> None:
         stop = min(above.stop, above.start + self.extent.window_rows)
         window = Window((OffsetRange(above.partition, above.start, stop),))
-        for offsets in window.places(self._cold_keys(window).keys.unique()):
+        for offsets in window.spans(self._cold_keys(window).keys.unique()):
             message = (
-                f"{place(offsets)}: cold has rows at or above the watermark {above.start}; the "
+                f"{span_text(offsets)}: cold has rows at or above the watermark {above.start}; the "
                 f"tail has them too"
             )
             tally.add(self._finding(Kind.ABOVE_WATERMARK, message, offsets))
@@ -195,8 +195,8 @@ class Verification:
             window = Window(group)
             keys = self._cold_keys(window).keys
             repeated = keys.filter(repeats(keys)).unique()
-            for offsets in window.places(repeated):
-                message = f"{place(offsets)}: cold has more than one row each"
+            for offsets in window.spans(repeated):
+                message = f"{span_text(offsets)}: cold has more than one row each"
                 tally.add(self._finding(Kind.DUPLICATE, message, offsets))
             self.progress.advance(sum(map(len, group)))
 
@@ -324,7 +324,7 @@ def _without_expired(
         stop = starts.get(item.partition, item.stop)
         if stop > item.start:
             gone = OffsetRange(item.partition, item.start, stop)
-            notes.append(f"{place(gone)}: retention removed them while they were verified")
+            notes.append(f"{span_text(gone)}: retention removed them while they were verified")
     return replace(plan, unchecked=(*plan.unchecked, *notes))
 
 

@@ -1,4 +1,4 @@
-"""The metadata of a live table: the pinned metadata file's own JSON with one snapshot more, which nobody committed.
+"""The metadata of a live table: the pinned metadata file's own JSON with one snapshot more, which is in no catalog.
 
 Only what must change is changed, so nothing that this program does not know is lost (Iceberg spec, "Table Metadata Fields").
 

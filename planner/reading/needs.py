@@ -22,7 +22,7 @@ from planner.statement.ast import (
     visible_name,
     walk,
 )
-from planner.statement.conditions import CLOCKS, Places
+from planner.statement.conditions import CLOCKS, Positions
 from planner.statement.parameters import call, constant
 from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import TIMES, is_of_one_row
@@ -61,7 +61,7 @@ class StatementNeeds:
     offset_bound: frozenset[ResolvedTable] = frozenset()
 
     @classmethod
-    def of(cls, document: Node, tables: Mapping[ResolvedTable, Places]) -> StatementNeeds:
+    def of(cls, document: Node, tables: Mapping[ResolvedTable, Positions]) -> StatementNeeds:
         """Read the tree of a statement over ``tables``, with what it asks of each at every position that names it."""
         nodes = [node for node, _ in walk(document)]
         node = statement(document)["node"]

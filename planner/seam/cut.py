@@ -322,7 +322,7 @@ def check_topic(table: TableName, watermark: Watermark, topic: str) -> None:
 def _untiered(table: TableName, watermark: Watermark, bounds: PartitionBounds) -> OffsetRange:
     start = watermark.offset(bounds.partition)
     if bounds.log_start > start:
-        where, facts = _place(table, watermark, bounds)
+        where, facts = _where(table, watermark, bounds)
         raise TailGap(
             f"{where}: cold data ends at offset {start} but the log starts at {bounds.log_start}; "
             f"{bounds.log_start - start} offsets were removed before they were tiered. Raise the topic's "
@@ -330,7 +330,7 @@ def _untiered(table: TableName, watermark: Watermark, bounds: PartitionBounds) -
             **facts,
         )
     if start > bounds.log_end:
-        where, facts = _place(table, watermark, bounds)
+        where, facts = _where(table, watermark, bounds)
         raise LogTruncated(
             f"{where}: cold data ends at offset {start} but the log ends at {bounds.log_end}; the log lost "
             f"records that cold holds (an unclean leader election or a restored broker).",
@@ -342,7 +342,7 @@ def _untiered(table: TableName, watermark: Watermark, bounds: PartitionBounds) -
         and bounds.leader_epoch is not None
         and bounds.leader_epoch < tiered_epoch
     ):
-        where, facts = _place(table, watermark, bounds)
+        where, facts = _where(table, watermark, bounds)
         raise LogTruncated(
             f"{where}: the log's leader epoch is {bounds.leader_epoch}, below {tiered_epoch} at the last tiering; the "
             f"log was replaced by an older copy.",
@@ -353,7 +353,7 @@ def _untiered(table: TableName, watermark: Watermark, bounds: PartitionBounds) -
     return OffsetRange(bounds.partition, start, bounds.log_end)
 
 
-def _place(
+def _where(
     table: TableName, watermark: Watermark, bounds: PartitionBounds
 ) -> tuple[str, dict[str, object]]:
     """Name a partition of a table's log in messages, and in the facts of errors."""

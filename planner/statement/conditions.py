@@ -98,10 +98,10 @@ class Conjunct:
 
 
 #: The conjuncts at each place that names the table.
-Places = tuple[tuple[Conjunct, ...], ...]
+Positions = tuple[tuple[Conjunct, ...], ...]
 
 
-def conjuncts(document: Node) -> dict[TableReference, Places]:
+def conjuncts(document: Node) -> dict[TableReference, Positions]:
     """Return, for each of ``references(document)``, the conjuncts at each place that names it.
 
     The statement has passed the gate.
@@ -113,10 +113,10 @@ def conjuncts(document: Node) -> dict[TableReference, Places]:
             by_table.update(_of_select(node, scope))
         elif is_table(node) and not scope.is_cte(node):
             per_table.setdefault(reference_of(node), []).append(by_table.get(id(node), ()))
-    return {reference: tuple(places) for reference, places in per_table.items()}
+    return {reference: tuple(positions) for reference, positions in per_table.items()}
 
 
-def alternatives(condition: Node) -> Places:
+def alternatives(condition: Node) -> Positions:
     """Return conjuncts by alternative: a row of one table that makes the condition true meets all of one alternative.
 
     At most ``MAX_ALTERNATIVES``. Column names are taken without their qualifiers.

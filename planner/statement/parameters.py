@@ -73,12 +73,12 @@ def _arguments(document: Node, functions: Collection[str]) -> frozenset[str]:
 
 def integers(document: Node) -> frozenset[str]:
     """Return the parameters that occur in ``INTEGER_ARGUMENTS`` only."""
-    places: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     narrow: Counter[str] = Counter()
     for node, _ in walk(document):
         kind = kind_of(node)
         if kind == "PARAMETER":
-            places[node["identifier"]] += 1
+            counts[node["identifier"]] += 1
         elif kind == "FUNCTION":
             positions = INTEGER_ARGUMENTS.get(fold(node["function_name"]), ())
             # ``price.round(?)``: the first argument stands in the schema's place.
@@ -86,7 +86,7 @@ def integers(document: Node) -> frozenset[str]:
             for position, child in enumerate(node["children"], start=before):
                 if position in positions:
                     narrow.update(_named(child))
-    return frozenset(name for name, count in narrow.items() if count == places[name])
+    return frozenset(name for name, count in narrow.items() if count == counts[name])
 
 
 def whole_numbers(document: Node) -> frozenset[str]:

@@ -119,18 +119,20 @@ def reference_of(table: Node) -> TableReference:
 def _at(clause: Node | None) -> AtClause | None:
     if clause is None:
         return None
-    return AtClause(clause["unit"], json.dumps(_unplaced(clause["expr"]), sort_keys=True))
+    return AtClause(
+        clause["unit"], json.dumps(_without_positions(clause["expr"]), sort_keys=True)
+    )
 
 
-def _unplaced(tree: Any) -> Any:
+def _without_positions(tree: Any) -> Any:
     """Return a tree without its places in the text."""
     if isinstance(tree, list):
-        return [_unplaced(item) for item in tree]
+        return [_without_positions(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     # A position that no parser gives: the printer needs the field.
     return {
-        name: 0 if name == "query_location" else _unplaced(value)
+        name: 0 if name == "query_location" else _without_positions(value)
         for name, value in tree.items()
     }
 
@@ -154,9 +156,9 @@ def resolve(
         BadStatement: there are several.
     """
     side = side_name(reference.name)
-    for places in _places(reference, default_catalog, default_schema):
-        match = _match(reference, reference.name, places, tables)
-        base = None if side is None else _match(reference, side[0], places, tables)
+    for paths in _paths_of(reference, default_catalog, default_schema):
+        match = _match(reference, reference.name, paths, tables)
+        base = None if side is None else _match(reference, side[0], paths, tables)
         if match is not None and base is not None:
             raise _of_both(match, base)
         for table in (match, base):
@@ -199,7 +201,7 @@ def _of_both(table: TableName, base: TableName) -> BadConfig:
     )
 
 
-def _places(
+def _paths_of(
     reference: TableReference, default_catalog: str, default_schema: str
 ) -> tuple[tuple[tuple[str, str], ...], ...]:
     """Return the (catalog, schema) pairs a reference may mean: those of one entry before those of the next."""
@@ -215,10 +217,10 @@ def _places(
 def _match(
     reference: TableReference,
     name: str,
-    places: Iterable[tuple[str, str]],
+    paths: Iterable[tuple[str, str]],
     tables: Collection[TableName],
 ) -> TableName | None:
-    candidates = {(catalog, schema, name) for catalog, schema in places}
+    candidates = {(catalog, schema, name) for catalog, schema in paths}
     # Namespaces rarely hold dots inside a level, so the exact name is usually found without a scan.
     exact = [
         table

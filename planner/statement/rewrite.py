@@ -227,9 +227,9 @@ def quote_date_parts(document: Node, sql: str) -> None:
     """Make texts of bare date parts. A walk over the tree is spared where its text, ``sql``, has no such function."""
     for part in tuple(_bare(document)) if "date" in sql.lower() else ():
         (name,) = part["column_names"]
-        place = part["query_location"]
+        position = part["query_location"]
         part.clear()
-        part.update(constant(fold(name), "VARCHAR"), query_location=place)
+        part.update(constant(fold(name), "VARCHAR"), query_location=position)
 
 
 def _bare(document: Node) -> Iterator[Node]:

@@ -167,14 +167,14 @@ def _key(
     nulls_first: bool = True,
 ) -> RowKey | None:
     match = _TRANSFORM.fullmatch(text)
-    place = _place(schema.arrow, source_id)
-    if match is None or place is None:
+    path = _path_to(schema.arrow, source_id)
+    if match is None or path is None:
         return None
     number = None if match[2] is None else int(match[2])
-    return RowKey(*place, match[1], number, descending, nulls_first)
+    return RowKey(*path, match[1], number, descending, nulls_first)
 
 
-def _place(
+def _path_to(
     fields: Iterable[pa.Field], source_id: int
 ) -> tuple[tuple[str, ...], pa.DataType] | None:
     """Return the names down to a column or a field of a struct, and its type."""
@@ -182,7 +182,7 @@ def _place(
         if field_id_if_any(field) == source_id:
             return (field.name,), field.type
         if pa.types.is_struct(field.type):
-            inner = _place(field.type, source_id)
+            inner = _path_to(field.type, source_id)
             if inner is not None:
                 return (field.name, *inner[0]), inner[1]
     return None

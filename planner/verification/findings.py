@@ -96,7 +96,7 @@ class Report:
         return sum(max(0, part.watermark - part.floor) for part in self.coverage)
 
 
-def place(offsets: OffsetRange) -> str:
+def span_text(offsets: OffsetRange) -> str:
     """Say where: ``partition 0, offset 7`` or ``partition 0, offsets 7 to 9``, both inclusive."""
     if len(offsets) == 1:
         return f"partition {offsets.partition}, offset {offsets.start}"

@@ -35,7 +35,7 @@ class Window:
         shift = shifts.take(pc.index_in(_column(rows, KAFKA_PARTITION), value_set=partitions))
         return pc.add(_column(rows, KAFKA_OFFSET), shift)
 
-    def places(self, keys: pa.Array) -> Iterator[OffsetRange]:
+    def spans(self, keys: pa.Array) -> Iterator[OffsetRange]:
         """Turn sorted keys back into offsets, those that follow each other joined."""
         bounds = list(zip(self._bases(), self.ranges, strict=True))
         at = 0

@@ -68,22 +68,22 @@ class Browser:
                 f"{session.time_zone!r} is not a time zone; use a name such as Europe/Berlin, or UTC.",
                 time_zone=session.time_zone,
             )
-        place = session.catalog, session.schema
-        if before is None or place != (before.catalog, before.schema):
+        path = session.catalog, session.schema
+        if before is None or path != (before.catalog, before.schema):
             try:
-                place = self._place(session, self._visible(session))
+                path = self._path(session, self._visible(session))
             except UnknownTable:
                 # Perhaps it is new.
                 newer = self._grants.visible(
                     session,
                     self._pins.relist(session.user, partial(self._grants.is_open, session)),
                 )
-                place = self._place(session, newer)
+                path = self._path(session, newer)
         return replace(
-            session, catalog=place[0], schema=place[1], time_zone=session.time_zone or "UTC"
+            session, catalog=path[0], schema=path[1], time_zone=session.time_zone or "UTC"
         )
 
-    def _place(self, session: Session, visible: Collection[TableName]) -> tuple[str, str]:
+    def _path(self, session: Session, visible: Collection[TableName]) -> tuple[str, str]:
         """Where a session looks names up, as it is written there."""
         catalog, schema = self._default_path
         if session.catalog:

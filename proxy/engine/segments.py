@@ -216,7 +216,7 @@ class Appender:
         # A capsule, as any other Arrow object is first wrapped in a scanner of pyarrow's, which takes longer than
         # the insert (DuckDB 1.5.5). DuckDB takes its stream each time; what is left then is an empty place for one.
         self._stream = _nothing(schema).to_reader().__arrow_c_stream__()
-        self._place = _address_of(self._stream, _STREAM)
+        self._address = _address_of(self._stream, _STREAM)
         self._cursor = connection.cursor()
         try:
             self._cursor.register("arriving", self._stream)
@@ -225,14 +225,14 @@ class Appender:
             self._cursor.close()
             raise
         # Only looked at for its schema so far.
-        pa.RecordBatchReader._import_from_c(self._place)
+        pa.RecordBatchReader._import_from_c(self._address)
 
     def begin(self, layout: int) -> None:
         self._cursor.execute("BEGIN TRANSACTION")
         if layout != self._layout:
             # A plan made before a table came or went is made anew, and not kept, on each execution.
             self._execute(self._insert, _nothing(self._schema))
-            pa.RecordBatchReader._import_from_c(self._place)
+            pa.RecordBatchReader._import_from_c(self._address)
             self._layout = layout
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -247,7 +247,7 @@ class Appender:
         self._cursor.close()
 
     def _execute(self, sql: str, rows: pa.Table) -> None:
-        rows.to_reader()._export_to_c(self._place)
+        rows.to_reader()._export_to_c(self._address)
         self._cursor.execute(sql)
 
 

@@ -236,7 +236,7 @@ class Service:
             return False
         self._begin(request, sql)
         client = request.client
-        settings = dict(change.settings) | self._place(client.session, change.place)
+        settings = dict(change.settings) | self._schema_settings(client.session, change.path)
         if settings:
             self.sessions.configure(client, with_settings(client.session, settings.items()))
         request.call.record.ended()
@@ -260,24 +260,24 @@ class Service:
         self._check_open()
         self._blame.check(request.client.session.user)
 
-    def _place(self, session: Session, place: tuple[str, ...]) -> dict[str, str]:
+    def _schema_settings(self, session: Session, path: tuple[str, ...]) -> dict[str, str]:
         """What USE sets: a catalog and a schema of it, or else a schema of the present one."""
-        if not place:
+        if not path:
             return {}
-        if same_name(place[0], self._backend.browser.catalogs(session)) is not None:
-            schemas = {"schema": ".".join(place[1:])} if len(place) > 1 else {}
-            return {"catalog": place[0], **schemas}
+        if same_name(path[0], self._backend.browser.catalogs(session)) is not None:
+            schemas = {"schema": ".".join(path[1:])} if len(path) > 1 else {}
+            return {"catalog": path[0], **schemas}
         here = [
             schema
             for catalog, schema in self._backend.browser.schemas(session)
             if catalog == session.catalog
         ]
-        name = ".".join(place)
+        name = ".".join(path)
         schema = same_name(name, here)
         if schema is not None:
             return {"schema": schema}
-        if len(place) > 1:
-            return {"catalog": place[0], "schema": ".".join(place[1:])}
+        if len(path) > 1:
+            return {"catalog": path[0], "schema": ".".join(path[1:])}
         raise UnknownTable(f"There is no catalog and no schema {name[:80]!r} here.")
 
     def _plan(self, request: Request, message: Any, max_endpoints: int = 1) -> Planned:

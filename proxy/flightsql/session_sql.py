@@ -36,7 +36,7 @@ _TRANSACTION = re.compile(
 
 
 #: What tools ask to learn who and where they are, by the words of SQL and of other servers.
-_PLACES: Mapping[str, Callable[[Session], str | None]] = {
+_FUNCTIONS: Mapping[str, Callable[[Session], str | None]] = {
     "current_user": lambda session: session.user,
     "session_user": lambda session: session.user,
     "current_role": lambda session: session.user,
@@ -46,8 +46,8 @@ _PLACES: Mapping[str, Callable[[Session], str | None]] = {
 }
 _ALIAS = r'(?:\s+AS\s+(?P<alias>\w+|"[^",]+"))?'
 _CALL = r"(?:\s*\(\s*\))?"
-_ONE_PLACE = re.compile(rf"(?P<name>{'|'.join(_PLACES)})\b{_CALL}{_ALIAS}", re.IGNORECASE)
-_ASKS_PLACES = re.compile(r"\s*+SELECT\s++(?P<items>\w[^;]*+);?+\s*+", re.IGNORECASE)
+_ONE_FUNCTION = re.compile(rf"(?P<name>{'|'.join(_FUNCTIONS)})\b{_CALL}{_ALIAS}", re.IGNORECASE)
+_ASKS_FUNCTIONS = re.compile(r"\s*+SELECT\s++(?P<items>\w[^;]*+);?+\s*+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Change:
     """
 
     settings: Mapping[str, OptionValue | None]
-    place: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def change_of(sql: str) -> Change | None:
         return Change({})
     first = tokens[0].word
     if first == "USE":
-        place = tuple(token.value for token in tokens[1::2])
-        return Change({}, place) if _is_name(tokens[1:]) else None
+        path = tuple(token.value for token in tokens[1::2])
+        return Change({}, path) if _is_name(tokens[1:]) else None
     if first == "RESET" and len(tokens) == 2:
         return _set(tokens[1].value, None)
     return _assignment(tokens[1:]) if first == "SET" else None
@@ -122,9 +122,9 @@ def _set(name: str, value: _Token | None) -> Change:
 
 def as_query(sql: str, session: Session) -> str:
     """Return the query that a SHOW, or a question for the session itself, stands for; or the statement as it came."""
-    places = _places(sql, session)
-    if places is not None:
-        return places
+    answer = _functions(sql, session)
+    if answer is not None:
+        return answer
     tokens = _tokens(sql)
     if not tokens or tokens[0].word != "SHOW" or len(tokens) < 2:
         return sql
@@ -162,20 +162,20 @@ def as_query(sql: str, session: Session) -> str:
     return f"SELECT {text}::VARCHAR AS {name}"
 
 
-def _places(sql: str, session: Session) -> str | None:
-    """Answer a SELECT of nothing but ``_PLACES``; None: it is another statement."""
-    match = _ASKS_PLACES.fullmatch(sql) if len(sql) <= _MAX_CHARS else None
+def _functions(sql: str, session: Session) -> str | None:
+    """Answer a SELECT of nothing but ``_FUNCTIONS``; None: it is another statement."""
+    match = _ASKS_FUNCTIONS.fullmatch(sql) if len(sql) <= _MAX_CHARS else None
     if match is None:
         return None
     items = []
     for item in match["items"].split(","):
-        place = _ONE_PLACE.fullmatch(item.strip())
-        if place is None:
+        named = _ONE_FUNCTION.fullmatch(item.strip())
+        if named is None:
             return None
-        value = _PLACES[place["name"].lower()](session)
+        value = _FUNCTIONS[named["name"].lower()](session)
         text = "NULL" if value is None else literal(value)
         items.append(
-            f"{text}::VARCHAR AS {place['alias'] or identifier(place['name'].lower())}"
+            f"{text}::VARCHAR AS {named['alias'] or identifier(named['name'].lower())}"
         )
     return f"SELECT {', '.join(items)}"
 

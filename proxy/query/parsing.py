@@ -13,7 +13,7 @@ from planner.names import Side, TableName
 from planner.reading.needs import StatementNeeds
 from planner.seam.time_travel import names_cut
 from planner.statement.ast import Node
-from planner.statement.conditions import Places, conjuncts
+from planner.statement.conditions import Positions, conjuncts
 from planner.statement.dotted_names import AddressableTable, Path, may_name_paths
 from planner.statement.gate import check_text
 from planner.statement.parameters import may_type_columns
@@ -45,7 +45,7 @@ class ParsedStatement:
     tables: tuple[ResolvedTable, ...]
     #: The statement as it came, and what it asks of each table at every place that names it.
     written: Node
-    places_of: Mapping[ResolvedTable, Places]
+    positions_of: Mapping[ResolvedTable, Positions]
     #: Tables of information_schema, by their names there.
     browsed: tuple[str, ...] = ()
     #: The relation of each reference; with the path of each where names may have one before them.
@@ -59,7 +59,7 @@ class ParsedStatement:
     @cached_property
     def needs(self) -> StatementNeeds:
         """What it needs of its tables."""
-        return StatementNeeds.of(self.written, self.places_of)
+        return StatementNeeds.of(self.written, self.positions_of)
 
     def over(self, relations: Iterable[Relation]) -> Node:
         """Return the tree that is executed, over relations of these columns. It must not be changed.
@@ -187,8 +187,8 @@ class StatementParser:
         def resolved() -> ParsedStatement:
             names: dict[ResolvedTable, str] = {}
             relations: dict[TableReference, str] = {}
-            places_of: dict[ResolvedTable, Places] = {}
-            places = conjuncts(document)
+            positions_of: dict[ResolvedTable, Positions] = {}
+            positions = conjuncts(document)
             browsed: dict[str, str] = {}
             paths: dict[TableReference, Path] = {}
             for reference in named:
@@ -207,13 +207,13 @@ class StatementParser:
                     table = replace(table, side=side, by_contract=True)
                 relations[reference] = names.setdefault(table, relation_name(table))
                 paths[reference] = (table.table.catalog, table.table.schema, reference.name)
-                places_of[table] = places_of.get(table, ()) + places[reference]
+                positions_of[table] = positions_of.get(table, ()) + positions[reference]
             waits = may_name_paths(document, paths.values())
             return ParsedStatement(
                 None if waits else rewrite(document, relations),
                 tuple(names),
                 document,
-                places_of,
+                positions_of,
                 tuple(browsed),
                 relations,
                 paths if waits else {},

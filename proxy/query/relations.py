@@ -29,7 +29,7 @@ from planner.seam.cut import Pin, TableCut
 from planner.seam.seam_table import SEAM_SCHEMA, seam_rows
 from planner.statement.ast import Node, parameters
 from planner.statement.ast import parameters as parameters_of
-from planner.statement.conditions import Places
+from planner.statement.conditions import Positions
 from planner.statement.expansion_limits import Breadth, check_breadth
 from planner.statement.references import CutKey, ResolvedTable
 from proxy.access.policy import AccessPolicy, VisibleTable
@@ -187,7 +187,7 @@ class Relations:
         is_bound = table in parsed.needs.offset_bound
         if table.side is Side.SEAM or not (has_files or is_bound):
             return EVERYTHING
-        positions = parsed.places_of[table]
+        positions = parsed.positions_of[table]
         filtered = partial(scan_filter, self.engine, context, positions, plain)
         if not all(conjunct.is_fixed for position in positions for conjunct in position):
             return filtered()
@@ -259,7 +259,7 @@ class StatementContext:
 
 
 def scan_filter(
-    engine: Engine, asking: StatementContext, positions: Places, schema: TableSchema
+    engine: Engine, asking: StatementContext, positions: Positions, schema: TableSchema
 ) -> ScanFilter:
     """Return what rows of one table must meet, at any of the positions that name it, to matter."""
 

@@ -149,10 +149,10 @@ class LeasedTail(ExitStack):
 
 def ends(batch: pa.RecordBatch) -> dict[int, int]:
     """First offset behind the rows of each partition."""
-    places = pa.table(
+    spans = pa.table(
         [batch.column(KAFKA_PARTITION), batch.column(KAFKA_OFFSET)], ["partition", "offset"]
     )
-    ends = places.group_by("partition", use_threads=False).aggregate([("offset", "max")])
+    ends = spans.group_by("partition", use_threads=False).aggregate([("offset", "max")])
     return {row["partition"]: row["offset_max"] + 1 for row in ends.to_pylist()}
 
 

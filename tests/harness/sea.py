@@ -170,12 +170,12 @@ class Sea:
 def rows_of(table: StaticTable) -> dict[Place, str]:
     rows = table.scan().to_arrow()
     host = next(name for name in rows.column_names if name.startswith("host"))
-    by_place: dict[Place, str] = {}
+    by_location: dict[Place, str] = {}
     for row in rows.to_pylist():
         place = row[KAFKA_PARTITION], row[KAFKA_OFFSET]
-        assert place not in by_place, f"{place} is there twice"
-        by_place[place] = row[host]
-    return by_place
+        assert place not in by_location, f"{place} is there twice"
+        by_location[place] = row[host]
+    return by_location
 
 
 def expected(sea: Sea, document: dict[str, Any]) -> dict[Place, str]:

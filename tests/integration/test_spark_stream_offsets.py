@@ -53,9 +53,9 @@ def rows(
         for batch in stream.read(share)
         for row in batch.to_pylist()
     ]
-    by_place = {(row["kafka_partition"], row["kafka_offset"]): row for row in read}
-    assert len(by_place) == len(read)
-    return by_place
+    by_location = {(row["kafka_partition"], row["kafka_offset"]): row for row in read}
+    assert len(by_location) == len(read)
+    return by_location
 
 
 def refusal(ask: Any) -> FederationError:

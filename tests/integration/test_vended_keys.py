@@ -206,8 +206,8 @@ def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(
         return config, document.get("storage-credentials", [])
 
     assert handed() == ({}, [])
-    config, by_place = handed(vended=("lake",))
-    assert by_place == []
+    config, by_location = handed(vended=("lake",))
+    assert by_location == []
     assert config["s3.session-token"] in vending_catalog.valid
     assert config["s3.endpoint"] == vending_catalog.store.endpoint
     assert not set(config) & {"token", "credential", "uri", "warehouse"}
@@ -217,9 +217,9 @@ def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(
         evil = {"s3.endpoint": "http://127.0.0.1:9", "py-io-impl": "os.system"}
         table.transaction().set_properties(evil).commit_transaction()
     vending_catalog.catalog.places = (f"{vending_catalog.root}/", "s3://elsewhere/")
-    config, by_place = handed(vended=("lake",))
-    assert [entry["prefix"] for entry in by_place] == list(vending_catalog.catalog.places)
-    for keys in (config, *(entry["config"] for entry in by_place)):
+    config, by_location = handed(vended=("lake",))
+    assert [entry["prefix"] for entry in by_location] == list(vending_catalog.catalog.places)
+    for keys in (config, *(entry["config"] for entry in by_location)):
         assert keys["s3.session-token"] in vending_catalog.valid
         assert keys["s3.endpoint"] == vending_catalog.store.endpoint
     vending_catalog.store.choose_fault = lambda _: Fault.DENIED

@@ -212,7 +212,7 @@ def test_of_keys_that_count_in_one_place_those_of_the_longest_prefix_do() -> Non
     for order in (1, -1):
         by_prefix = [("s3", "all"), ("s3://lake/wh", "warehouse"), ("s3://lake", "bucket")]
         handed_out = by_prefix[::order]
-        assert ROOTS.by_place("lake", handed_out) == {"s3://lake/wh/": "warehouse"}
+        assert ROOTS.by_location("lake", handed_out) == {"s3://lake/wh/": "warehouse"}
 
 
 @pytest.mark.parametrize(

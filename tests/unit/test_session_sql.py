@@ -34,7 +34,7 @@ HERE = Session("s", catalog="lake", schema="o'net", time_zone="UTC", options={"p
 def test_what_changes_nothing_is_accepted(sql: str) -> None:
     change = change_of(sql)
     assert change is not None
-    assert (dict(change.settings), change.place) == ({}, ())
+    assert (dict(change.settings), change.path) == ({}, ())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_set_and_reset(sql: str, settings: dict[str, Any]) -> None:
 def test_use_names_a_place(sql: str, place: tuple[str, ...]) -> None:
     change = change_of(sql)
     assert change is not None
-    assert change.place == place
+    assert change.path == place
 
 
 @pytest.mark.parametrize(

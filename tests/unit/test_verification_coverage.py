@@ -4,7 +4,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.watermark import Outcomes
 from planner.verification.chain import Carrier
 from planner.verification.coverage import TieredSegment, plan_coverage, segments
-from planner.verification.findings import Coverage, Fault, Kind, Report, place
+from planner.verification.findings import Coverage, Fault, Kind, Report, span_text
 from tests.harness.builders import bounds, snapshot, watermark
 
 CREATED = Carrier(snapshot(1, None), watermark(4, 0))
@@ -99,5 +99,5 @@ def test_a_report_knows_whether_it_is_clean_and_how_far_it_went() -> None:
 
 
 def test_a_place_is_said_inclusively() -> None:
-    assert place(OffsetRange(2, 7, 8)) == "partition 2, offset 7"
-    assert place(OffsetRange(2, 7, 10)) == "partition 2, offsets 7 to 9"
+    assert span_text(OffsetRange(2, 7, 8)) == "partition 2, offset 7"
+    assert span_text(OffsetRange(2, 7, 10)) == "partition 2, offsets 7 to 9"

@@ -30,7 +30,7 @@ def test_keys_lead_back_to_the_offsets_they_came_from(
     window = Window(spans)
     keys = window.keys(rows)
     assert keys.to_pylist() == [places.index(place) for place in chosen]
-    back = list(window.places(pa.array(sorted(keys.to_pylist()), pa.int64())))
+    back = list(window.spans(pa.array(sorted(keys.to_pylist()), pa.int64())))
     result = [(item.partition, at) for item in back for at in range(item.start, item.stop)]
     assert result == sorted(chosen)
 

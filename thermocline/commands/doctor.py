@@ -21,7 +21,7 @@ from thermocline.commands.config import all_problems
 from thermocline.config.settings import Problem, Settings, load
 from thermocline.doctor.engines import address_of, engines, settings_text
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
-from thermocline.doctor.least_rights import Place, Right, least_rights
+from thermocline.doctor.least_rights import Right, TableAccess, least_rights
 from thermocline.doctor.machine import machine
 from thermocline.doctor.stores import stores
 from thermocline.doctor.systems import brokers, catalogs
@@ -108,7 +108,7 @@ def _rights(settings: Settings) -> list[Right]:
     return least_rights(
         settings.catalogs,
         [
-            Place(
+            TableAccess(
                 pin.table.catalog,
                 None if pin.binding is None else pin.binding.address,
                 pin.metadata_location.rpartition("/metadata/")[0],

@@ -27,7 +27,7 @@ from planner.repairs import AddedRows
 from planner.seam.cut import Pin
 from planner.seam.watermark import Skip, Watermark
 from planner.shape_changes import shape_changes
-from planner.verification.findings import place
+from planner.verification.findings import span_text
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings, load
 
@@ -133,7 +133,7 @@ def _accept_gap(config: str | None, table: str, yes: bool, as_json: bool) -> Non
             yes=yes,
         )
     ranges = [{"partition": i.partition, "start": i.start, "stop": i.stop} for i in lost]
-    lines = [f"gave up {place(item)}; the watermark is {item.stop} now" for item in lost]
+    lines = [f"gave up {span_text(item)}; the watermark is {item.stop} now" for item in lost]
     _report(name, mark, {"lost": ranges}, lines, as_json=as_json)
 
 
@@ -141,7 +141,7 @@ def _lost(table: TableName, lost: tuple[OffsetRange, ...]) -> Iterator[str]:
     total = sum(map(len, lost))
     yield f"{table}: Kafka removed {total:,} offsets before they were tiered:"
     for item in lost:
-        yield f"  {place(item)} ({len(item):,})"
+        yield f"  {span_text(item)} ({len(item):,})"
 
 
 _SKIP_EXAMPLES = """\b

@@ -108,7 +108,9 @@ def _read_file(file: Path, written: Written) -> None:
             file=str(file),
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadConfig(f"{file}: not valid TOML: {_place(error)}.", file=str(file)) from None
+        raise BadConfig(
+            f"{file}: not valid TOML: {_position(error)}.", file=str(file)
+        ) from None
     written.file = str(file)
     written.origins = {".".join(path): str(file) for path in _leaves(written.document)}
 
@@ -144,7 +146,7 @@ def _inside(value: object) -> Iterable[object]:
     return value if isinstance(value, list) else ()
 
 
-def _place(error: Exception) -> str:
+def _position(error: Exception) -> str:
     # A decoder's message may quote the text around the mistake, which may be a credential.
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"

@@ -24,7 +24,7 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableAccess:
     """Where the rows of a table are: ``topic`` is None where none is bound, ``location`` is its folder."""
 
     catalog: str
@@ -33,11 +33,11 @@ class Place:
 
 
 def least_rights(
-    catalogs: Mapping[str, Mapping[str, str]], places: Sequence[Place]
+    catalogs: Mapping[str, Mapping[str, str]], tables: Sequence[TableAccess]
 ) -> list[Right]:
     """Return the rights by system: topics, catalogs, folders, each in the order of names."""
-    topics = sorted({place.topic for place in places if place.topic is not None})
-    folders = sorted({(place.location, place.topic is not None) for place in places})
+    topics = sorted({table.topic for table in tables if table.topic is not None})
+    folders = sorted({(table.location, table.topic is not None) for table in tables})
     return [
         *chain.from_iterable(_of_topic(topic) for topic in topics),
         *chain.from_iterable(_of_catalog(name, catalogs[name]) for name in sorted(catalogs)),

@@ -8,7 +8,7 @@ from contextlib import closing
 from connectors.iceberg.probe import probe_store
 from connectors.iceberg.store import IcebergStore
 from connectors.store.catalog_roots import catalog_type
-from connectors.store.locations import is_place
+from connectors.store.locations import is_location
 from planner.errors import BadConfig, FederationError
 from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
@@ -35,7 +35,7 @@ def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Fin
         return
     for name, options in settings.catalogs.items():
         warehouse = options.get("warehouse", "")
-        own = [warehouse] if is_place(warehouse) else []
+        own = [warehouse] if is_location(warehouse) else []
         roots = list(dict.fromkeys((*own, *every.on_s3(name))))
         with closing(IcebergStore({name: options}, roots=every)) as store:
             folders = _folders(store, options, tables.get(name, ()))
@@ -43,13 +43,13 @@ def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Fin
         yield from _readable(name, own, settings.storage_roots)
 
 
-def is_within(place: str, root: str) -> bool:
+def is_within(location: str, root: str) -> bool:
     """Whether a place in a store is below another one."""
-    place, root = (
+    location, root = (
         text.removeprefix("file://").removeprefix("file:").rstrip("/") + "/"
-        for text in (place, root)
+        for text in (location, root)
     )
-    return place.startswith(root)
+    return location.startswith(root)
 
 
 def _of_catalog(
@@ -85,8 +85,8 @@ def _folders(
         except FederationError:
             continue  # tables are checked by themselves
         location = pin.metadata_location.rpartition("/metadata/")[0]
-        keys, by_place = store.files.vended(pin)
-        fitting = [each for prefix, each in by_place if location.startswith(prefix)]
+        keys, by_location = store.files.vended(pin)
+        fitting = [each for prefix, each in by_location if location.startswith(prefix)]
         yield location, {**options, **(fitting[0] if fitting else keys)}
 
 

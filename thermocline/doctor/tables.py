@@ -51,7 +51,7 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
                     "see docs/errors.md: " + type(error).__name__,
                 )
                 continue
-            yield from _place(settings, pin)
+            yield from _placement(settings, pin)
             granted.append((pin.table, pin.schema))
             if pin.binding is not None:
                 pins.append(pin)
@@ -67,7 +67,7 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
             )
 
 
-def _place(settings: Settings, pin: Pin) -> Findings:
+def _placement(settings: Settings, pin: Pin) -> Findings:
     roots = settings.storage_roots
     location = pin.metadata_location.rpartition("/metadata/")[0]
     if not any(is_within(location, root) for root in roots):

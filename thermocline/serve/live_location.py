@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from connectors.store.locations import is_below, is_place, local_path, real_place
+from connectors.store.locations import is_below, is_location, local_path, real_location
 from planner.errors import BadConfig
 from thermocline.config.settings import Settings
 
@@ -17,34 +17,34 @@ def live_locations(settings: Settings) -> dict[str, str]:
     Raises:
         BadConfig: it is inside the place of tables, relative, or the machine's root.
     """
-    places = unchecked_locations(settings)
+    folders = unchecked_locations(settings)
     roots = {*settings.storage_roots, *itertools.chain(*settings.server.catalog_roots.values())}
     roots |= {
         options["warehouse"] for options in settings.catalogs.values() if "warehouse" in options
     }
-    tables = [real_place(root) for root in roots if is_place(root)]
-    for location in set(places.values()):
+    tables = [real_location(root) for root in roots if is_location(root)]
+    for location in set(folders.values()):
         path = local_path(location)
         is_relative = path is not None and not path.is_absolute()
         if is_relative or ".." in location.split("/"):
             raise BadConfig(f"{_KEY} is not an absolute path or an address.", key=_KEY)
-        if is_below(real_place(location), tables):
+        if is_below(real_location(location), tables):
             raise BadConfig(
                 f"{_KEY} lies inside a place of tables: whoever removes orphans there would remove live files; name "
                 f"another folder or prefix.",
                 key=_KEY,
             )
-    return places
+    return folders
 
 
 def unchecked_locations(settings: Settings) -> dict[str, str]:
     """Return where live files would go, by catalog."""
     named = settings.iceberg_rest.live_location
-    places = {
+    folders = {
         name: named if named is not None else _beside(options.get("warehouse", ""))
         for name, options in settings.catalogs.items()
     }
-    return {name: location for name, location in places.items() if location}
+    return {name: location for name, location in folders.items() if location}
 
 
 def _beside(warehouse: str) -> str | None:

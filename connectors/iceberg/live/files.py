@@ -31,7 +31,7 @@ from connectors.iceberg.live.snapshot import (
     write_snapshot,
 )
 from connectors.iceberg.store import IcebergStore
-from connectors.store.locations import is_below, real_place
+from connectors.store.locations import is_below, real_location
 from planner.errors import BadConfig, ColdStoreUnavailable, SnapshotExpired
 from planner.live.metadata import (
     LiveSnapshot,
@@ -206,7 +206,7 @@ class LiveFiles:
             raw = encoded(document)
             return WrittenTable(pin.metadata_location, raw, (), 0, source.document["location"])
         folder = self._folder(pin.table.catalog)
-        _check_place(pin, source, folder)
+        _check_location(pin, source, folder)
         with writing_errors(pin.table):
             file = folder.output(_folder_of(pin), METADATA)
         with folder.undoing([file.location]), writing_errors(pin.table):
@@ -232,7 +232,7 @@ class LiveFiles:
             if (epoch := epochs.get(span.partition)) is not None
         )
         folder = self._folder(pin.table.catalog)
-        _check_place(pin, source, folder)
+        _check_location(pin, source, folder)
         with writing_errors(pin.table):
             output = folder.output(_folder_of(pin), ".parquet")
         with folder.undoing([output.location]), writing_errors(pin.table):
@@ -268,12 +268,12 @@ class LiveFiles:
                 files = [self._encoded[path] for path in named]
         except KeyError as error:
             raise _gone(pin.table) from error
-        folder, place = self._folder(pin.table.catalog), _folder_of(pin)
+        folder, table_folder = self._folder(pin.table.catalog), _folder_of(pin)
         paths: list[str] = []
         live, size = None, 0
 
         def output(ending: str) -> OutputFile:
-            made = folder.output(place, ending)
+            made = folder.output(table_folder, ending)
             paths.append(made.location)
             return made
 
@@ -373,9 +373,9 @@ def _gone(table: TableName) -> ColdStoreUnavailable:
     )
 
 
-def _check_place(pin: Pin, source: LiveSource, folder: LiveFolder) -> None:
+def _check_location(pin: Pin, source: LiveSource, folder: LiveFolder) -> None:
     """Refuse live files inside the table: removing its orphans would remove them."""
-    if is_below(real_place(folder.location), (real_place(source.document["location"]),)):
+    if is_below(real_location(folder.location), (real_location(source.document["location"]),)):
         raise BadConfig(
             f"{pin.table}: iceberg_rest.live_location lies inside the table's own location, where removing orphans would "
             f"remove live files; name another folder or prefix.",

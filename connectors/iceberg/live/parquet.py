@@ -220,8 +220,8 @@ class _Tally:
         self._parts: dict[int, WrittenPart] = {}
 
     def add(self, table: pa.Table) -> None:
-        places = table.select([KAFKA_PARTITION, KAFKA_OFFSET])
-        counted = places.group_by(KAFKA_PARTITION, use_threads=False).aggregate(
+        positions = table.select([KAFKA_PARTITION, KAFKA_OFFSET])
+        counted = positions.group_by(KAFKA_PARTITION, use_threads=False).aggregate(
             [(KAFKA_OFFSET, "count"), (KAFKA_OFFSET, "min"), (KAFKA_OFFSET, "max")]
         )
         for row in counted.to_pylist():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from connectors.iceberg.scan.metrics import CONTENT, Block
 from connectors.store.catalog_roots import CatalogRoots
-from connectors.store.locations import has_host, is_below, place, plain, real_place
+from connectors.store.locations import canonical, has_host, is_below, plain, real_location
 from planner.errors import ForeignFile
 from planner.names import TableName
 
@@ -24,7 +24,7 @@ class Reach:
     table: TableName
     own: tuple[str, ...]
     #: Its location and the folder of its metadata file.
-    places: tuple[str, ...]
+    roots_and_own: tuple[str, ...]
     #: Own roots that lead over links, with where they lead.
     links: tuple[tuple[str, str], ...]
     roots: CatalogRoots = field(compare=False, repr=False)
@@ -40,16 +40,16 @@ class Reach:
         """
         own = roots.own.get(table.catalog, ())
         folder = metadata_location.rpartition("/")[0]
-        led = [(place(root), real_place(root)) for root in own]
+        led = [(canonical(root), real_location(root)) for root in own]
         reach = cls(
             table,
             tuple(root for root, _ in led),
-            (place(location), place(folder)),
+            (canonical(location), canonical(folder)),
             tuple((root, real) for root, real in led if root != real),
             roots,
         )
         for what, where in (("metadata file", metadata_location), ("location", location)):
-            if reach._is_of_another((place(where), real_place(where))):
+            if reach._is_of_another((canonical(where), real_location(where))):
                 raise ForeignFile(
                     f"{table}: its {what} lies in a place of another catalog; move the table, or add the place to "
                     f"server.catalog_roots of its own.",
@@ -64,7 +64,7 @@ class Reach:
         Raises:
             ForeignFile: it lies elsewhere, or its path is ambiguous.
         """
-        path = place(location)
+        path = canonical(location)
         forms = [path]
         if is_below(path, self.own):
             forms += [
@@ -72,9 +72,9 @@ class Reach:
                 for root, real in self.links
                 if is_below(path, (root,))
             ]
-        elif is_below(path, self.places):
+        elif is_below(path, self.roots_and_own):
             # The operator said nothing of this place: a link there may lead anywhere.
-            forms.append(real_place(location))
+            forms.append(real_location(location))
         else:
             forms = []
         if not forms or self._is_of_another(forms):

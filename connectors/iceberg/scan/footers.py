@@ -71,7 +71,7 @@ class Footers:
         self._shapes_by_text: dict[str, _Shape] = {}
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="footers")
         self._openers = ThreadPoolExecutor(_OPENERS, thread_name_prefix="openers")
-        self._places = threading.BoundedSemaphore(_OPENERS)
+        self._slots = threading.BoundedSemaphore(_OPENERS)
 
     def fit(
         self,
@@ -137,13 +137,13 @@ class Footers:
             if self._open_file is not None:
                 self._open_file(path)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def _read(self, io: OwnFiles, path: str, length: int, *, is_opened: bool) -> _Shape:
         opening: list[Future[None]] = []
         with decoding("data files"), io.new_input(path).open() as stream:
             # pyiceberg's type of a stream has no size; Arrow's, which all are, has.
-            if is_opened and stream.size() == length and self._places.acquire(blocking=False):  # type: ignore[attr-defined]
+            if is_opened and stream.size() == length and self._slots.acquire(blocking=False):  # type: ignore[attr-defined]
                 opening.append(self._openers.submit(self._open, path))
             try:
                 shape = _shape(pq.read_schema(stream))

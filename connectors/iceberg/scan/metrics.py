@@ -128,8 +128,8 @@ class Block:
         chosen_values = values.flatten().filter(chosen)
         if len(files) == len(self):
             return chosen_values
-        places = pc.index_in(pa.array(range(len(self)), files.type), value_set=files)
-        return chosen_values.take(places)
+        indices = pc.index_in(pa.array(range(len(self)), files.type), value_set=files)
+        return chosen_values.take(indices)
 
     def _column(self, name: str) -> pa.Array:
         column = self.table.column(name)
@@ -218,8 +218,8 @@ def _fixed(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
     array = pa.Array.from_buffers(kind, len(dense), [None, content[start:]])
     if not values.null_count:
         return array
-    places = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
-    return array.take(pc.if_else(values.is_valid(), places, None))
+    indices = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
+    return array.take(pc.if_else(values.is_valid(), indices, None))
 
 
 def _decimals(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
