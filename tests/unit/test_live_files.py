@@ -23,14 +23,16 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 
 from connectors.iceberg.live.files import LiveFiles
 from connectors.iceberg.live.folder import LiveFolder, LostFolder
-from connectors.iceberg.live.manifests import EncodedFile, NewSnapshot, encode_file
-from connectors.iceberg.live.parquet import write_data_file
-from connectors.iceberg.live.snapshot import (
+from connectors.iceberg.live.manifests import (
+    EncodedFile,
+    NewSnapshot,
     WrittenSnapshot,
+    encode_file,
     pinned_manifests,
     write_metadata,
     write_snapshot,
 )
+from connectors.iceberg.live.parquet import write_data_file
 from connectors.iceberg.store import IcebergStore
 from planner.errors import BadConfig, ColdStoreUnavailable, UnsupportedFile
 from planner.names import TableName

@@ -21,15 +21,17 @@ from pyiceberg.schema import Schema
 
 from connectors.iceberg.errors import decoding, file_errors
 from connectors.iceberg.live.folder import METADATA, LiveFolder, LostFolder, writing_errors
-from connectors.iceberg.live.manifests import EncodedFile, NewSnapshot, encode_file
-from connectors.iceberg.live.parquet import write_data_file
-from connectors.iceberg.live.snapshot import (
+from connectors.iceberg.live.manifests import (
+    EncodedFile,
+    NewSnapshot,
+    encode_file,
     encoded,
     pinned_manifests,
     read_metadata,
     write_metadata,
     write_snapshot,
 )
+from connectors.iceberg.live.parquet import write_data_file
 from connectors.iceberg.store import IcebergStore
 from connectors.store.locations import is_below, real_location
 from planner.errors import BadConfig, ColdStoreUnavailable, SnapshotExpired

@@ -1,7 +1,8 @@
-"""Writes manifests and manifest lists as Avro, of format versions 2 and 3; pyiceberg 0.12 writes none of version 3.
+"""Writes a live snapshot: its manifest, the list of it and of the pinned manifests, and the metadata file.
 
-Entries of live files are encoded once and written into each manifest that names their file: pyiceberg's encoder takes
-each number by itself, and a load has tens of files with hundreds of numbers each. Its schemas and value encoders are used.
+Manifests and lists are Avro of format versions 2 and 3; pyiceberg 0.12 writes none of version 3. Entries of live files are
+encoded once and written into each manifest that names their file: pyiceberg's encoder takes each number by itself, and a
+load has tens of files with hundreds of numbers each. Its schemas and value encoders are used. Nothing reaches a catalog.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
-from typing import Literal
+from typing import Any, Literal
 
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.avro.writer import Writer
-from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
@@ -33,14 +34,23 @@ from pyiceberg.manifest import (
 from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from planner.live.metadata import in_folder_of
+
 FormatVersion = Literal[2, 3]
+
 #: Position of ``first_row_id`` in an entry of a list (Iceberg spec, "Manifest Lists").
 _FIRST_ROW_ID = 15
+
 _LATEST: Literal[3] = 3
+
 _NULL = b"\x00"
+
 _MAGIC = b"Obj\x01"
+
 _SYNC_BYTES = 16
+
 _CODEC = "deflate"
+
 _RAW_DEFLATE = -15
 
 
@@ -234,3 +244,51 @@ def _list_schema(version: FormatVersion) -> str:
 
 def _avro(schema: Schema, name: str) -> str:
     return json.dumps(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name))
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSnapshot:
+    """Where the list of a live snapshot is, and how many row ids it gives out (format version 3).
+
+    ``size``: bytes of the list and of the manifest.
+    """
+
+    manifest_list: str
+    row_ids: int
+    size: int
+
+
+def pinned_manifests(io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
+    """Read the pinned snapshot's list."""
+    return read_list(io.new_input(manifest_list))
+
+
+def write_snapshot(
+    manifest_output: OutputFile,
+    list_output: OutputFile,
+    snapshot: NewSnapshot,
+    *,
+    files: Sequence[EncodedFile],
+    pinned: Sequence[ManifestFile],
+) -> WrittenSnapshot:
+    """Write a manifest of ``files`` and a list that begins with it and goes on with ``pinned``."""
+    manifest = write_manifest(manifest_output, files, snapshot)
+    list_size, row_ids = write_list(list_output, (manifest, *pinned), snapshot)
+    size = manifest.manifest_length + list_size
+    return WrittenSnapshot(list_output.location, row_ids, size)
+
+
+def write_metadata(output: OutputFile, document: Mapping[str, Any]) -> bytes:
+    """Write the metadata file, whose table lies in its folder; return the answer's bytes, whose table lies where it does."""
+    with output.create(overwrite=False) as stream:
+        stream.write(encoded(in_folder_of(document, output.location)))
+    return encoded(document)
+
+
+def read_metadata(raw: bytes, table_location: str) -> bytes:
+    """Return the answer's bytes from those of the file that ``write_metadata`` wrote."""
+    return encoded({**json.loads(raw), "location": table_location})
+
+
+def encoded(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
