@@ -330,7 +330,7 @@ class Statements:
                 hides_count=statement.hides_count,
             )
         tickets = tuple(replace(ticket, share=share) for share in shares)
-        return padded(tickets) if statement.hides_count else tickets
+        return padded(tickets) if statement.hides_count and tickets else tickets
 
     def _seal(self, statement: _Statement, ticket: Ticket) -> bytes:
         return self._tickets.sealed(ticket, is_encrypted=statement.hides_count)

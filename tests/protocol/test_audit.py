@@ -25,7 +25,7 @@ from proxy.ops.call_record import CallRecord, Journal
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, fetched, login, packed, prepare, select, ticket
-from thermocline.serve.logs import open_journal
+from thermocline.serve.auditing import open_journal
 
 SOON_S = 30
 NOW = datetime(2026, 11, 21, 20, 15, tzinfo=UTC)

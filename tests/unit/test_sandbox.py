@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +135,13 @@ def test_files_of_the_environment_are_kept(
 def test_more_can_be_named(tmp_path: Path) -> None:
     server = {"landlock_readable": [str(tmp_path / "more")]}
     assert tmp_path / "more" in rights_of(tmp_path, server=server).readable
+
+
+def test_what_a_server_loads_before_it_is_locked_starts_no_threads() -> None:
+    """Arrow, numpy and DuckDB start threads of their own, for which Landlock would not hold."""
+    program = (
+        "import sys, thermocline.commands.serve, thermocline.serve.ingestion; "
+        "print({'pyarrow', 'numpy', 'duckdb'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")

@@ -26,8 +26,7 @@ from proxy.process.sockets import allow_open_files, await_free
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
 from thermocline.config.settings import Settings, load
 from thermocline.serve.ingestion import ingesting
-from thermocline.serve.logs import log_to_stderr
-from thermocline.serve.sandbox import confined
+from thermocline.serve.sandbox import confined, log_to_stderr
 
 if TYPE_CHECKING:
     from proxy.process.landlock import FileSystemLock

@@ -25,7 +25,7 @@ from proxy.tail.reader.child import Ingestion
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
 from thermocline.serve.access import access, limits_of, tls
-from thermocline.serve.logs import open_journal
+from thermocline.serve.auditing import open_journal
 from thermocline.serve.parts import Parts, running_tails
 from thermocline.serve.permissions import policy
 from thermocline.serve.reloading import Reloader

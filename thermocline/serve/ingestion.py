@@ -15,7 +15,7 @@ from proxy.process.landlock import NoLandlock, Rights, restrict
 from proxy.process.memory import bound_arenas, give_back
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.worker import fork_workers, serve_requests
-from thermocline.serve.logs import log_to_stderr
+from thermocline.serve.sandbox import log_to_stderr
 
 if TYPE_CHECKING:
     from thermocline.config.settings import Settings

@@ -1,7 +1,4 @@
-"""How the processes of a server log: on the standard error.
-
-Where the audit log goes: standard error, a file, or nowhere.
-"""
+"""Where the audit log goes: standard error, a file, or nowhere."""
 
 from __future__ import annotations
 
@@ -72,9 +69,3 @@ def _handler(target: str) -> logging.Handler:
             f"stderr, or off.",
             file=target,
         ) from error
-
-
-def log_to_stderr() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
