@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ctypes
 import secrets
 import threading
 import time
@@ -35,21 +36,30 @@ from proxy.session import Deadline, Session
 
 #: What the caller has seen before: with it a statement is followed (``planner.seam.incremental``).
 AFTER = "thermocline-after"
+
 #: At most how many endpoints an answer may have; without it, it has one.
 MAX_ENDPOINTS = "thermocline-max-endpoints"
+
 #: Whether the statement is refused where anything of its tables is hidden from the caller.
 WHOLE = "thermocline-whole"
+
 _COOKIE = "thermocline_session"
+
 #: Headers that say what a session starts with.
 _OPENING = frozenset((*ALIASES, *SETTINGS))
+
 _PER_CALL = frozenset(OF_ONE_CALL)
+
 #: Passwords that are checked or wait for it: a second's worth.
 _MAX_LOGINS = 64
+
 #: Calls with the same credentials come in one after the other: a hundred at once would all want Python's lock, and each
 #: call of others would wait for as many of them whenever it wants it again. By hash; a collision waits a moment longer.
 _ENTRIES = 256
+
 #: User and groups of an unknown caller.
 _ANYBODY: tuple[None, frozenset[str]] = (None, frozenset())
+
 #: Between two Handshakes with the same credentials.
 _HANDSHAKE_S = 0.02
 
@@ -103,6 +113,8 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         if is_upload:
             # Its first message comes before ``enter``.
             self.call.await_upload(entry.policy.limits_of(*_names(caller.who)).upload_idle_s)
+        # gRPC has one thread for all of a call. Last: what is refused above is never completed.
+        self._thread_state = ThreadState()
 
     def enter(self, context: flight.ServerCallContext) -> Request:
         """Find the caller's session; from here on the client's leaving is noticed."""
@@ -125,7 +137,10 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
 
     def call_completed(self, exception: BaseException | None) -> None:
         # After the last batch of a stream, too, and when the client left.
-        self._entry.calls.end(self.call)
+        try:
+            self._entry.calls.end(self.call)
+        finally:
+            self._thread_state.let_go()
 
 
 class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
@@ -343,3 +358,31 @@ def _cookie(headers: dict[str, list[Any]]) -> str | None:
             if name == _COOKIE:
                 return value.strip('"')
     return None
+
+
+_ensure = ctypes.pythonapi.PyGILState_Ensure
+
+_ensure.restype = ctypes.c_int
+
+_release = ctypes.pythonapi.PyGILState_Release
+
+_release.argtypes, _release.restype = [ctypes.c_int], None
+
+
+class ThreadState:
+    """Keeps what Python knows of a thread of gRPC's, from here until ``let_go`` is called there, once.
+
+    A call enters Python some seven times: headers, method, each batch, its end. Python makes a state for a thread that it did
+    not start each time it enters, with 16 KB of stack from the system, and throws it away when it leaves: 15 us, and the
+    other processors are interrupted to forget the pages.
+    """
+
+    def __init__(self) -> None:
+        # Counted as if Python had been entered once more.
+        self._before = _ensure()
+        self._thread = threading.get_ident()
+
+    def let_go(self) -> None:
+        # Elsewhere it would take away the state of the caller; the thread's own stays, a leak of 17 KB.
+        if threading.get_ident() == self._thread:
+            _release(self._before)

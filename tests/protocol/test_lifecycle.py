@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
@@ -21,6 +22,8 @@ from planner.errors import BadConfig
 from proxy.access.authentication.callers import Access
 from proxy.access.limits import ServerPolicy
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, Tls, start
+from proxy.ops.call_record import CallRecord
+from proxy.session import Planned
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.harness.canned import PRODUCT, CannedBackend, CannedServer, serve
 from tests.harness.wire import fetched, select, ticket
@@ -166,3 +169,24 @@ def test_ten_thousand_tables_are_listed_within_a_second(backend: CannedBackend) 
         assert table.num_rows > 3_000
         assert time.process_time() - started < 1
     assert server.stop(10)
+
+
+def test_a_thread_keeps_its_state_for_one_call() -> None:
+    """What belongs to a thread lives as long as its call: Python makes it once, and nothing piles up."""
+    local, before, after = threading.local(), [], []
+
+    class Backend(CannedBackend):
+        def plan(self, *arguments: Any) -> Planned:
+            before.append(hasattr(local, "call"))
+            local.call = True
+            return super().plan(*arguments)
+
+    def ended(record: CallRecord) -> None:
+        after.append(hasattr(local, "call"))
+
+    server = serve(Backend(), ANYBODY, journals=[ended])
+    with closing(flight.connect(f"grpc://127.0.0.1:{server.port}")) as client:
+        for _ in range(20):
+            client.get_flight_info(select("SELECT 1"))
+    assert server.stop(10)
+    assert (before, after) == ([False] * 20, [True] * 20)
