@@ -12,7 +12,7 @@ import pytest
 from planner.errors import UnknownTable
 from planner.names import Side
 from planner.offsets import OffsetRange
-from planner.ports import ArrowRelation
+from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.filters import (
     EVERY_FILE,
     EVERYTHING,
@@ -275,3 +275,11 @@ def test_needs_tell_tables_by_what_is_asked_of_them() -> None:
     assert StatementNeeds.of(document, {TABLE: positions}).plain_scan
     assert EVERYTHING == ((),)
     assert EVERY_FILE.is_whole
+
+
+def test_rows_of_a_relation_within_ranges_are_those_of_its_sql() -> None:
+    rows = SqlRelation(
+        "SELECT 0::INTEGER AS kafka_partition, unnest([4, 5, 6]) AS kafka_offset"
+    )
+    answer = duckdb.sql(rows.within([OffsetRange(0, 5, 7)]).sql).fetchall()
+    assert sorted(answer) == [(0, 5), (0, 6)]
