@@ -19,6 +19,7 @@ from typing import Any
 
 import h11
 import uvicorn
+from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from planner.errors import BadConfig
@@ -38,6 +39,7 @@ MIN_BYTES_PER_S = 64 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 #: At the same time. One more has the one closed that has waited longest for its client; where all are at work, it is answered 503.
 MAX_CONNECTIONS = 1_200
+_REFUSING: Application = service_unavailable  # type: ignore[assignment]  # its messages are named one by one
 _BACKLOG = 1_024
 _STOP_S = 5
 
@@ -162,7 +164,7 @@ class HttpServer:
         """
         connections = Connections(MAX_CONNECTIONS)
         config = uvicorn.Config(
-            application,
+            _within(connections, application),
             http=partial(_Impatient, connections),  # type: ignore[arg-type]  # all that it does with a class is to call it
             ws="none",
             lifespan="off",
@@ -175,8 +177,6 @@ class HttpServer:
             proxy_headers=False,
             timeout_keep_alive=math.ceil(REQUEST_TIMEOUT_S),
             timeout_graceful_shutdown=_STOP_S,
-            # One that is counted already is over it.
-            limit_concurrency=MAX_CONNECTIONS + 1,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             **_secured(tls),
         )
@@ -219,6 +219,16 @@ class HttpServer:
             self._server.force_exit = True
             self._thread.join(1)
         self._socket.close()
+
+
+def _within(connections: Connections, application: Application) -> Application:
+    """Answer 503 where all connections are at work. uvicorn's own limit counts those, too, that made room just now."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = _REFUSING if connections.are_over else application
+        await chosen(scope, receive, send)
+
+    return answer
 
 
 def _secured(tls: HttpTls | None) -> dict[str, Any]:

@@ -53,6 +53,15 @@ class Connections:
         if connection is not None:
             self._waiting[number] = connection
 
+    @property
+    def are_over(self) -> bool:
+        """Whether more are at work than there may be: none can make room. One that was shut counts no more, though its
+        transport has not noticed yet.
+        """
+        if len(self._at_work) > self._most:
+            self._forget_closed()
+        return len(self._at_work) > self._most
+
     def __len__(self) -> int:
         return len(self._waiting) + len(self._at_work)
 

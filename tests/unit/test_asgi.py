@@ -30,6 +30,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             return
         if not message.get("more_body"):
             break
+    if scope["path"] == "/stuck":
+        time.sleep(0.5)  # the loop, and all that it would notice
     if scope["path"] == "/slow":
         await asyncio.sleep(1)
     size = LARGE if scope["path"] == "/large" else 2
@@ -203,3 +205,15 @@ def test_what_is_at_work_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
         with connected(server, REQUEST) as one_more:
             assert answer(one_more).startswith(b"HTTP/1.1 503")
         assert all(answer(client).startswith(b"HTTP/1.1 200") for client in at_work)
+
+
+def test_connections_that_made_room_leave_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the loop was late: it has not read their requests, nor noticed that they are shut."""
+    monkeypatch.setattr(asgi, "MAX_CONNECTIONS", 20)
+    server = HttpServer(application, host="127.0.0.1", port=0, name="http", setting="port")
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        stack.enter_context(connected(server, b"GET /stuck " + HEAD + b"\r\n"))
+        time.sleep(0.2)
+        more = [stack.enter_context(connected(server, REQUEST)) for _ in range(60)]
+        assert all(answer(client).startswith(b"HTTP/1.1 200") for client in more[-15:])
