@@ -1,0 +1,77 @@
+"""Which type a column has for each type of a writer (docs/avro-types.md). Everything in it is optional: fields come and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from planner.evolution.writer_types import Kind, Meaning, WriterType
+from planner.schema import PRIMITIVES, TIMESTAMPTZ
+
+_KINDS: Mapping[Kind, pa.DataType] = {
+    "boolean": PRIMITIVES["boolean"],
+    "int": PRIMITIVES["int"],
+    "long": PRIMITIVES["long"],
+    "float": PRIMITIVES["float"],
+    "double": PRIMITIVES["double"],
+    "bytes": PRIMITIVES["binary"],
+    "string": PRIMITIVES["string"],
+    "enum": PRIMITIVES["string"],
+    # A record inside itself, as JSON text.
+    "again": PRIMITIVES["string"],
+}
+
+_MEANINGS: Mapping[Meaning, pa.DataType] = {
+    "uuid": PRIMITIVES["uuid"],
+    "date": PRIMITIVES["date"],
+    # Tables have no type for a time of day: the number stays one.
+    "time-millis": PRIMITIVES["int"],
+    "time-micros": PRIMITIVES["long"],
+    "time-nanos": PRIMITIVES["long"],
+    "timestamp-millis": TIMESTAMPTZ,
+    "timestamp-micros": TIMESTAMPTZ,
+    "timestamp-nanos": TIMESTAMPTZ,
+    "timestamp-text": TIMESTAMPTZ,
+    "local-timestamp-millis": PRIMITIVES["timestamp"],
+    "local-timestamp-micros": PRIMITIVES["timestamp"],
+    "local-timestamp-nanos": PRIMITIVES["timestamp"],
+    "duration": pa.binary(12),
+}
+
+
+def table_type(writer: WriterType) -> pa.DataType | None:
+    """Return the type of a column for values of ``writer``; None where they are no values: null, a record without fields."""
+    writer = writer.value
+    if writer.logical is not None:
+        if writer.logical.meaning == "decimal":
+            return pa.decimal128(writer.logical.precision, writer.logical.scale)
+        return _MEANINGS[writer.logical.meaning]
+    if writer.kind == "fixed":
+        return pa.binary(writer.size) if writer.size else pa.binary()
+    if writer.kind in ("record", "union"):
+        members = [(name, table_type(each)) for name, each in members_of(writer)]
+        named = [pa.field(name, kind) for name, kind in members if kind is not None]
+        return pa.struct(named) if named else None
+    if writer.kind in ("array", "map"):
+        item = table_type(writer.items[0])
+        if item is None:
+            return None
+        return pa.list_(item) if writer.kind == "array" else pa.map_(pa.string(), item)
+    return _KINDS.get(writer.kind)
+
+
+def members_of(writer: WriterType) -> tuple[tuple[str, WriterType], ...]:
+    """Return names and types of a record's fields, or of a union's branches that are not null.
+
+    A branch has the name of its type, without a namespace where that is the only one of its name.
+    """
+    if writer.kind == "record":
+        return tuple((each.name, each.type) for each in writer.fields)
+    branches = [each for each in writer.items if each.kind != "null"]
+    names = Counter(each.short_name for each in branches)
+    return tuple(
+        (each.short_name if names[each.short_name] == 1 else each.name, each)
+        for each in branches
+    )
