@@ -37,6 +37,7 @@
     │   ├── LogTruncated
     │   ├── TopicRecreated
     │   ├── ClusterChanged
+    │   ├── SchemaRegistryChanged
     │   ├── WatermarkMissing
     │   ├── WatermarkUnreadable
     │   ├── ForeignCommit
@@ -206,6 +207,10 @@ class TopicRecreated(Inconsistent):
 
 class ClusterChanged(Inconsistent):
     """The Kafka cluster is not the one the watermark names."""
+
+
+class SchemaRegistryChanged(Inconsistent):
+    """The registry has another schema under an id than when records with that id were tiered."""
 
 
 class WatermarkMissing(Inconsistent):

@@ -1,0 +1,208 @@
+"""Which changes a table needs so that it has a column for every field of a writer's schema.
+
+Facts in: the table's schema and a writer's. Decision out: changes by path, what does not fit, what is left out. Nothing is
+dropped, renamed or narrowed, and a column whose field is gone stays, as NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from planner.evolution.promotions import holds, is_promotion
+from planner.evolution.table_types import members_of, table_type
+from planner.evolution.writer_types import WriterSchema, WriterType
+from planner.names import METADATA_COLUMNS
+from planner.schema import Column, TableSchema
+from planner.sql_text import spelled
+from planner.type_text import type_text
+
+#: Path of a field: a column's name, then of members; ``element``, ``key`` and ``value`` inside lists and maps.
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """An optional column, or member of a struct."""
+
+    path: Path
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"add {spelled_path(self.path)} {type_text(self.type)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Widen:
+    path: Path
+    before: pa.DataType
+    after: pa.DataType
+
+    def __str__(self) -> str:
+        return f"widen {spelled_path(self.path)} from {type_text(self.before)} to {type_text(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeOptional:
+    """The writer may leave the field out, or write null."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"make {spelled_path(self.path)} optional"
+
+
+Change = AddColumn | Widen | MakeOptional
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A field that no change makes fit: its type cannot become the column's. Records with a value there are bad."""
+
+    path: Path
+    writer: str
+    column: str
+
+    def __str__(self) -> str:
+        return f"field {spelled_path(self.path)} is {self.writer}, and its column {self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A field that can have no column, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"field {spelled_path(self.path)}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    changes: tuple[Change, ...] = ()
+    misfits: tuple[Misfit, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def evolve(schema: TableSchema, writer: WriterSchema) -> Evolution:
+    """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``."""
+    items = list(_columns(schema, _fields(writer.root)))
+    return Evolution(
+        tuple(each for each in items if isinstance(each, AddColumn | Widen | MakeOptional)),
+        tuple(each for each in items if isinstance(each, Misfit)),
+        tuple(each for each in items if isinstance(each, LeftOut)),
+    )
+
+
+def _fields(root: WriterType) -> tuple[tuple[str, WriterType], ...]:
+    value = root.value
+    return members_of(value) if value.kind == "record" else (("value", root),)
+
+
+def spelled_path(path: Path) -> str:
+    return ".".join(map(spelled, path))
+
+
+_Item = Change | Misfit | LeftOut
+
+
+def _columns(schema: TableSchema, fields: Sequence[tuple[str, WriterType]]) -> Iterator[_Item]:
+    """Match fields with columns: by the name that a column has now, then by those that it had."""
+    owners = {key: column for column in schema.columns for key in column.keys}
+    owners |= {column.name: column for column in schema.columns}
+    names = [column.name for column in schema.columns]
+    claimed: set[str] = set()
+    for name, writer in fields:
+        column = owners.get(name)
+        if column is None or column.is_metadata or name in METADATA_COLUMNS:
+            yield from _added((), name, writer, names)
+            names.append(name)
+            continue
+        claimed.add(column.name)
+        yield from _matched((column.name,), _as_field(column), writer)
+    for column in schema.payload:
+        if column.required and column.name not in claimed:
+            yield MakeOptional((column.name,))
+
+
+def _as_field(column: Column) -> pa.Field:
+    return pa.field(column.name, column.type, nullable=not column.required)
+
+
+def _added(above: Path, name: str, writer: WriterType, names: Sequence[str]) -> Iterator[_Item]:
+    path = (*above, name)
+    kind = table_type(writer)
+    if not above and name in METADATA_COLUMNS:
+        yield LeftOut(path, "its name is one of the metadata columns'")
+    elif kind is None:
+        yield LeftOut(path, "it holds no values")
+    elif any(name.casefold() == other.casefold() for other in names):
+        yield LeftOut(
+            path,
+            "its name differs from another one's in case only, which SQL does not tell apart",
+        )
+    else:
+        yield AddColumn(path, kind)
+
+
+def _matched(path: Path, field: pa.Field, writer: WriterType) -> Iterator[_Item]:
+    """Compare a column, a member, an element with the writer's type for it."""
+    if writer.is_optional and not field.nullable:
+        yield MakeOptional(path)
+    value = writer.value
+    kind = table_type(value)
+    if kind is None:
+        return
+    if pa.types.is_struct(field.type) and value.kind in ("record", "union"):
+        yield from _struct(path, field.type, members_of(value), value.kind == "union")
+    elif pa.types.is_list(field.type) and value.kind == "array":
+        yield from _matched((*path, "element"), field.type.value_field, value.items[0])
+    elif pa.types.is_map(field.type) and value.kind == "map":
+        yield from _matched((*path, "value"), field.type.item_field, value.items[0])
+    elif is_promotion(field.type, kind):
+        yield Widen(path, field.type, kind)
+    elif not (holds(field.type, kind) or _is_read(field.type, value)):
+        yield Misfit(path, type_text(kind), type_text(field.type))
+
+
+def _struct(
+    path: Path, kind: pa.DataType, members: Sequence[tuple[str, WriterType]], is_union: bool
+) -> Iterator[_Item]:
+    own = {member.name: member for member in kind}
+    names = list(own)
+    for name, writer in members:
+        if name in own:
+            yield from _matched((*path, name), own[name], writer)
+        else:
+            yield from _added(path, name, writer, names)
+            names.append(name)
+    written = {name for name, _ in members}
+    for member in kind:
+        # Of a union's members all but one are NULL.
+        if not member.nullable and (is_union or member.name not in written):
+            yield MakeOptional((*path, member.name))
+
+
+def _is_read(column: pa.DataType, writer: WriterType) -> bool:
+    """Return whether values of a type without a promotion are read, too, exactly or as bad values (docs/avro-types.md)."""
+    if writer.logical is not None:
+        meaning = writer.logical.meaning
+        if meaning == "decimal":
+            return bool(pa.types.is_decimal128(column))
+        return meaning == "uuid" and column == pa.string()
+    if writer.kind in ("int", "long"):
+        return bool(
+            pa.types.is_integer(column)
+            or pa.types.is_floating(column)
+            or pa.types.is_decimal128(column)
+            # With an epoch unit; without one it is refused by name where the table is read.
+            or pa.types.is_temporal(column)
+        )
+    if writer.kind == "string":
+        return bool(column == pa.uuid())
+    return writer.kind in ("bytes", "fixed") and bool(
+        pa.types.is_binary(column) or pa.types.is_fixed_size_binary(column)
+    )

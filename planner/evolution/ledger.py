@@ -1,0 +1,70 @@
+"""The ledger of a table: which schema each id meant when its records were tiered, as property ``thermocline.schemas``.
+
+A registry that was restored, swapped or reset may give an id to another schema. Then rows would change as they are tiered;
+the ledger tells before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from planner.errors import BadBinding, SchemaRegistryChanged
+from planner.names import TableName, shell_word
+
+PROPERTY = "thermocline.schemas"
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Fingerprints by the id of a writer's schema."""
+
+    fingerprints: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, table: TableName, text: str | None) -> Ledger:
+        """Read the property; without one the ledger is empty. Raises BadBinding."""
+        if text is None:
+            return cls()
+        try:
+            entries = json.loads(text)
+            ledger = {int(number): str(each) for number, each in entries.items()}
+        except (ValueError, AttributeError, RecursionError):
+            raise BadBinding(
+                f"{table}: property {PROPERTY} is not a ledger of schemas; restore it from an earlier metadata file, or run "
+                f"`thermocline schemas accept {shell_word(str(table))}`.",
+                table=str(table),
+                property=PROPERTY,
+            ) from None
+        return cls(ledger)
+
+    @property
+    def text(self) -> str:
+        """The property, which ``parse`` reads back equal."""
+        entries = {str(number): each for number, each in sorted(self.fingerprints.items())}
+        return json.dumps(entries, separators=(",", ":"))
+
+    def lacks(self, ids: Collection[int]) -> frozenset[int]:
+        return frozenset(ids) - self.fingerprints.keys()
+
+    def with_schemas(self, fingerprints: Mapping[int, str]) -> Ledger:
+        """Return the ledger with more entries. Those that it has stay as they are."""
+        return Ledger({**fingerprints, **self.fingerprints})
+
+    def check(self, table: TableName, fingerprints: Mapping[int, str]) -> None:
+        """Check schemas, as the registry has them now, against those of before.
+
+        Raises:
+            SchemaRegistryChanged: an id means another schema.
+        """
+        for number, fingerprint in sorted(fingerprints.items()):
+            before = self.fingerprints.get(number)
+            if before not in (None, fingerprint):
+                raise SchemaRegistryChanged(
+                    f"{table}: the registry has another schema under id {number} than when records with it were tiered: it was "
+                    f"restored or replaced; bring back the schemas of before, or run `thermocline schemas accept "
+                    f"{shell_word(str(table))}` if records from now on are of this one.",
+                    table=str(table),
+                    schema_id=number,
+                )

@@ -1,0 +1,284 @@
+"""What a table needs for a writer's schema, which type may become which, and the ledger of schemas."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from planner.errors import BadBinding, SchemaRegistryChanged
+from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, parse_schema
+from planner.evolution.changes import evolve
+from planner.evolution.ledger import Ledger
+from planner.evolution.promotions import is_promotion
+from planner.evolution.table_types import table_type
+from planner.names import TableName
+from planner.schema import METADATA_TYPES, Column, TableSchema
+from planner.type_text import parse_type, type_text
+
+TABLE = TableName("lake", ("shop",), "orders")
+LEAD = tuple(
+    Column(at, name, METADATA_TYPES[name])
+    for at, name in enumerate(("kafka_partition", "kafka_offset", "kafka_timestamp"), 1)
+)
+
+
+def schema(**columns: str) -> TableSchema:
+    """Columns by type; ``!`` before it: required."""
+    own = (
+        Column(at, name, parse_type(text.lstrip("!")), text.startswith("!"))
+        for at, (name, text) in enumerate(columns.items(), 10)
+    )
+    return TableSchema(0, (*LEAD, *own))
+
+
+def record(**fields: Any) -> str:
+    return json.dumps(
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+        }
+    )
+
+
+def logical(kind: str, meaning: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": meaning, **more}
+
+
+MONEY = logical("bytes", "decimal", precision=9, scale=2)
+POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "expected"),
+    [
+        ({"a": "int"}, {"a": "int"}, []),
+        ({"a": "int"}, {"a": ["null", "long"]}, ["widen a from int to long"]),
+        ({"a": "float"}, {"a": "double"}, ["widen a from float to double"]),
+        (
+            {"a": "decimal(7,2)"},
+            {"a": MONEY},
+            ["widen a from decimal(7,2) to decimal(9,2)"],
+        ),
+        ({"a": "!int"}, {"a": ["null", "int"]}, ["make a optional"]),
+        ({"a": "!int"}, {}, ["make a optional"]),
+        ({"a": "int"}, {"a": "int", "b": MONEY}, ["add b decimal(9,2)"]),
+        # Readers of narrower writers, exactly.
+        ({"a": "long"}, {"a": "int"}, []),
+        ({"a": "double"}, {"a": "long"}, []),
+        ({"a": "string"}, {"a": logical("string", "uuid")}, []),
+        # At any depth.
+        (
+            {"p": "struct<x: int>"},
+            {
+                "p": {
+                    **POINT,
+                    "fields": [{"name": "x", "type": "long"}, {"name": "y", "type": "int"}],
+                }
+            },
+            ["widen p.x from int to long", "add p.y int"],
+        ),
+        (
+            {"p": "list<struct<x: int>>", "m": "map<string, int>"},
+            {
+                "p": {
+                    "type": "array",
+                    "items": {**POINT, "fields": [{"name": "y", "type": "string"}]},
+                },
+                "m": {"type": "map", "values": "long"},
+            },
+            ["add p.element.y string", "widen m.value from int to long"],
+        ),
+        (
+            {"u": "struct<string: string>"},
+            {"u": ["null", "string", "long", POINT]},
+            ["add u.long long", "add u.Point struct<x: int>"],
+        ),
+        # What no change makes fit.
+        ({"a": "int"}, {"a": "string"}, ["field a is string, and its column int"]),
+        (
+            {"a": "struct<x: int>"},
+            {"a": {"type": "array", "items": "int"}},
+            ["field a is list<int>, and its column struct<x: int>"],
+        ),
+        (
+            {"a": "date"},
+            {"a": logical("long", "timestamp-millis")},
+            ["field a is timestamptz, and its column date"],
+        ),
+        ({"a": "double"}, {"a": MONEY}, ["field a is decimal(9,2), and its column double"]),
+        # What has no column.
+        (
+            {},
+            {"A": "int", "a": "int"},
+            [
+                "add A int",
+                "field a: its name differs from another one's in case only, which SQL does not tell apart",
+            ],
+        ),
+        (
+            {},
+            {"kafka_offset": "long"},
+            ["field kafka_offset: its name is one of the metadata columns'"],
+        ),
+        ({}, {"n": "null"}, ["field n: it holds no values"]),
+    ],
+)
+def test_what_a_table_needs(
+    columns: dict[str, str], fields: dict[str, Any], expected: list[str]
+) -> None:
+    evolution = evolve(schema(**columns), parse_schema(record(**fields)))
+    items = [*evolution.changes, *evolution.misfits, *evolution.left_out]
+    assert sorted(map(str, items)) == sorted(expected)
+
+
+def test_a_renamed_column_goes_on_under_both_names() -> None:
+    renamed = TableSchema(0, (*LEAD, Column(10, "b", pa.int32(), keys=("b", "a"))))
+    for name in ("a", "b"):
+        assert not evolve(renamed, parse_schema(record(**{name: "int"}))).changes
+
+
+def test_a_schema_that_is_no_record_is_one_column() -> None:
+    (change,) = evolve(schema(), parse_schema('["null", "long"]')).changes
+    assert str(change) == "add value long"
+
+
+ALL_TYPES = [
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "string",
+    "binary",
+    "uuid",
+    "fixed[4]",
+    "fixed[8]",
+    "decimal(9,2)",
+    "decimal(12,2)",
+    "decimal(12,3)",
+    "list<int>",
+    "map<string,int>",
+    "struct<a:int>",
+]
+
+
+@pytest.mark.parametrize(("before", "after"), [*itertools.product(ALL_TYPES, repeat=2)])
+def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
+    allowed = {
+        ("int", "long"),
+        ("float", "double"),
+        ("decimal(9,2)", "decimal(12,2)"),
+    }
+    assert is_promotion(parse_type(before), parse_type(after)) == ((before, after) in allowed)
+
+
+@pytest.mark.parametrize(
+    ("writer", "expected"),
+    [
+        ("boolean", "boolean"),
+        (logical("int", "time-millis"), "int"),
+        (logical("long", "timestamp-nanos"), "timestamptz"),
+        (logical("long", "local-timestamp-millis"), "timestamp"),
+        ({"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}, "timestamp"),
+        ({"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "timestamptz"),
+        ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, "uuid"),
+        ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, "fixed[12]"),
+        # A logical type that may not stand there is none (specification, "Logical Types").
+        (logical("string", "date"), "string"),
+        (logical("bytes", "decimal", precision=2, scale=3), "binary"),
+        (logical("bytes", "decimal", precision=39, scale=0), "binary"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "string"),
+        (["int"], "int"),
+        (["string", "int"], "struct<string: string, int: int>"),
+    ],
+)
+def test_the_type_of_a_column(writer: Any, expected: str) -> None:
+    kind = table_type(parse_schema(json.dumps(writer)).root)
+    assert type_text(kind) == expected
+
+
+def test_a_record_inside_itself_is_text_from_there() -> None:
+    tree = parse_schema(record(value="int", next=["null", "R"]))
+    assert type_text(table_type(tree.root)) == "struct<value: int, next: string>"
+    assert tree.recursive["R"] == tree.root
+
+
+def test_references_and_namespaces_are_one_tree() -> None:
+    inner = '{"type":"record","name":"shop.Point","fields":[{"name":"x","type":"int"}]}'
+    outer = '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"at","type":"Point"}]}'
+    by_reference = parse_schema(outer, {"shop.Point": inner})
+    at_once = parse_schema(outer.replace('"Point"', inner))
+    assert by_reference.fingerprint == at_once.fingerprint
+
+
+def test_a_fingerprint_is_of_what_the_bytes_mean() -> None:
+    base = record(a=MONEY)
+    same = [base.replace(": ", ":  "), base.replace('"name": "a"', '"doc": "x", "name": "a"')]
+    other = [
+        base.replace('"scale": 2', '"scale": 3'),
+        base.replace('"name": "a"', '"default": "", "name": "a"'),
+        record(a="bytes"),
+        record(b=MONEY),
+    ]
+    fingerprint = parse_schema(base).fingerprint
+    assert {parse_schema(each).fingerprint for each in same} == {fingerprint}
+    assert fingerprint not in {parse_schema(each).fingerprint for each in other}
+
+
+def deep(levels: int) -> str:
+    return '{"type":"array","items":' * levels + '"int"' + "}" * levels
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<html>", "it is not JSON"),
+        ("7", "neither a name nor an object"),
+        ('"Nowhere"', "the type 'Nowhere' is not defined"),
+        ('{"type":"record","name":"R"}', "record 'R' has no list of fields"),
+        (record(a="int").replace('"R"', '""'), "has no name"),
+        ('{"type":"enum","name":"E","symbols":["A","A"]}', "symbols of enum 'E'"),
+        ('{"type":"fixed","name":"F","size":-1}', "size of fixed 'F' is '-1'"),
+        ('["int","int"]', "one type twice"),
+        ("[]", "a union is empty"),
+        (deep(MAX_DEPTH + 1), f"deeper than {MAX_DEPTH} levels"),
+        (deep(20_000), f"deeper than {MAX_DEPTH} levels"),
+        (record(a={"type": "string", "doc": "x" * MAX_BYTES}), "1,048,576 are allowed"),
+        (record(**{f"f{at}": "int" for at in range(MAX_TYPES)}), f"{MAX_TYPES:,} types"),
+    ],
+)
+def test_what_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(BadSchema) as refused:
+        parse_schema(text)
+    assert reason in str(refused.value)
+
+
+def test_names_that_stand_for_much_are_counted() -> None:
+    """Each record has the one before it ten times."""
+    kinds: Any = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int"}]}
+    for level in range(1, 8):
+        fields = [{"name": "f0", "type": kinds}]
+        fields += [{"name": f"f{at}", "type": f"R{level - 1}"} for at in range(1, 10)]
+        kinds = {"type": "record", "name": f"R{level}", "fields": fields}
+    with pytest.raises(BadSchema, match="counting each use of a name"):
+        parse_schema(json.dumps(kinds))
+
+
+def test_a_ledger_keeps_what_an_id_meant() -> None:
+    ledger = Ledger.parse(TABLE, None).with_schemas({7: "a", 9: "b"})
+    assert Ledger.parse(TABLE, ledger.text) == ledger
+    assert ledger.lacks({7, 8}) == {8}
+    assert ledger.with_schemas({7: "c", 8: "d"}).fingerprints == {7: "a", 8: "d", 9: "b"}
+    ledger.check(TABLE, {7: "a", 8: "d"})
+    with pytest.raises(SchemaRegistryChanged, match="another schema under id 7 than"):
+        ledger.check(TABLE, {7: "c"})
+    with pytest.raises(BadBinding, match="is not a ledger of schemas"):
+        Ledger.parse(TABLE, "[1]")
