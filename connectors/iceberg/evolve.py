@@ -1,0 +1,102 @@
+"""Commits what a table needs for new schemas of its writers, and the ledger of these, in one transaction (no Spark)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.update.schema import UpdateSchema
+
+from connectors.iceberg.catalogs import Catalogs
+from connectors.iceberg.create import NAME_MAPPING
+from connectors.iceberg.types import iceberg_type, parsed_schema
+from planner.column_statistics import uuid_properties
+from planner.errors import CatalogUnavailable
+from planner.evolution.changes import AddColumn, Change, Widen
+from planner.evolution.ledger import PROPERTY
+from planner.names import TableName
+from planner.schema import TableSchema
+
+_ATTEMPTS = 10
+_BACKOFF_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Evolving:
+    """Changes of a table's schema, and the text of its ledger then."""
+
+    changes: tuple[Change, ...]
+    ledger: str
+
+
+#: Takes the newest schema and properties; returns what to commit on them, or None where they have all of it already.
+Decide = Callable[[TableSchema, Mapping[str, str]], Evolving | None]
+
+
+def evolve_table(
+    catalogs: Catalogs,
+    table: TableName,
+    decide: Decide,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Evolving | None:
+    """Commit what ``decide`` says, and return it; None: there was nothing to commit.
+
+    Another commit in between has it decided again, so two tierers end with one column.
+
+    Raises:
+        As ``decide``.
+        CatalogUnavailable: it did not answer, or others committed first ten times in a row. What it may have committed in
+            spite of that is found by the next call.
+    """
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            sleep(_BACKOFF_S * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - jitter
+        loaded = catalogs.load(table)
+        properties = loaded.metadata.properties
+        schema = parsed_schema(
+            table, loaded.schema().model_dump(), properties.get(NAME_MAPPING)
+        )
+        evolving = decide(schema, properties)
+        if evolving is None:
+            return None
+        try:
+            with catalogs.using(table.catalog, table):
+                _commit(loaded, evolving)
+        except CommitFailedException:
+            continue
+        return evolving
+    raise CatalogUnavailable(
+        f"{table}: other writers committed first {_ATTEMPTS} times in a row; its schema was not changed, try again.",
+        table=str(table),
+    )
+
+
+def _commit(loaded: Table, evolving: Evolving) -> None:
+    transaction = loaded.transaction()
+    properties = {PROPERTY: evolving.ledger}
+    if evolving.changes:
+        with transaction.update_schema() as update:
+            for change in evolving.changes:
+                _apply(update, change)
+        added = [change for change in evolving.changes if isinstance(change, AddColumn)]
+        fields = [pa.field(".".join(change.path), change.type) for change in added]
+        properties |= uuid_properties(pa.schema(fields))
+    transaction.set_properties(properties)
+    transaction.commit_transaction()
+
+
+def _apply(update: UpdateSchema, change: Change) -> None:
+    if isinstance(change, AddColumn):
+        # pyiceberg gives nested fields ids of its own.
+        update.add_column(change.path, iceberg_type(change.type, itertools.count(1)))
+    elif isinstance(change, Widen):
+        update.update_column(change.path, iceberg_type(change.after, itertools.count(1)))
+    else:
+        update.make_column_optional(change.path)

@@ -1,0 +1,149 @@
+"""A table takes what its writers' new schemas need, with their ledger, in one commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.iceberg.catalogs import Catalogs
+from connectors.iceberg.create import NAME_MAPPING, NewTable, create_table
+from connectors.iceberg.evolve import Decide, Evolving, evolve_table
+from connectors.iceberg.types import parsed_schema
+from planner.errors import CatalogUnavailable
+from planner.evolution.avro import parse_schema
+from planner.evolution.changes import Evolution, evolve
+from planner.evolution.ledger import PROPERTY, Ledger
+from planner.names import TableName
+from planner.schema import Column, TableSchema
+from planner.seam.binding import Binding
+from planner.type_text import parse_type
+from tests.fixtures.spark import first_watermark
+
+TABLE = TableName("lake", ("shop",), "orders")
+POINT = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]}
+BEFORE = {"id": "!int", "points": "list<struct<x: int>>", "by_name": "map<string, float>"}
+AFTER = {
+    "id": ["null", "long"],
+    "points": {
+        "type": "array",
+        "items": {
+            **POINT,
+            "fields": [{"name": "x", "type": "long"}, {"name": "y", "type": ["null", POINT]}],
+        },
+    },
+    "by_name": {"type": "map", "values": "double"},
+    "key": {"type": "string", "logicalType": "uuid"},
+    "a.b": "int",
+}
+
+
+def writer(fields: Mapping[str, Any]) -> Any:
+    items = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return parse_schema(json.dumps({"type": "record", "name": "R", "fields": items}))
+
+
+@pytest.fixture
+def catalogs(tmp_path: Path) -> Iterator[Catalogs]:
+    options = {
+        "lake": {
+            "type": "sql",
+            "uri": f"sqlite:///{tmp_path}/catalog.db",
+            "warehouse": f"file://{tmp_path}/warehouse",
+        }
+    }
+    binding = Binding("orders")
+    columns = [
+        Column(0, name, parse_type(text.lstrip("!")), text.startswith("!"))
+        for name, text in BEFORE.items()
+    ]
+    first = first_watermark(0, binding=binding)
+    create_table(options, NewTable(TABLE, columns, binding), first)
+    with closing(Catalogs(options)) as opened:
+        yield opened
+
+
+def schema_of(catalogs: Catalogs) -> TableSchema:
+    loaded = catalogs.load(TABLE)
+    mapping = loaded.metadata.properties.get(NAME_MAPPING)
+    return parsed_schema(TABLE, loaded.schema().model_dump(), mapping)
+
+
+def for_writer(fields: Mapping[str, Any], number: int) -> Decide:
+    tree = writer(fields)
+
+    def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
+        ledger = Ledger.parse(TABLE, properties.get(PROPERTY))
+        if not ledger.lacks([number]):
+            return None
+        more = ledger.with_schemas({number: tree.fingerprint})
+        return Evolving(evolve(schema, tree).changes, more.text)
+
+    return decide
+
+
+def test_all_that_a_writer_needs_is_there_at_any_depth(catalogs: Catalogs) -> None:
+    before = schema_of(catalogs)
+    assert evolve_table(catalogs, TABLE, for_writer(AFTER, 7)) is not None
+    after = schema_of(catalogs)
+    evolution = evolve(after, writer(AFTER))
+    assert evolution == Evolution()
+    ids = {column.name: column.field_id for column in after.columns}
+    assert all(ids[column.name] == column.field_id for column in before.columns)
+    properties = catalogs.load(TABLE).metadata.properties
+    assert properties[PROPERTY] == json.dumps(
+        {"7": writer(AFTER).fingerprint}, separators=(",", ":")
+    )
+    assert properties["write.parquet.stats-enabled.column.key"] == "false"
+    # Again: nothing to do, no commit.
+    location = catalogs.load(TABLE).metadata_location
+    assert evolve_table(catalogs, TABLE, for_writer(AFTER, 7)) is None
+    assert catalogs.load(TABLE).metadata_location == location
+
+
+def test_a_schema_without_changes_is_in_the_ledger(catalogs: Catalogs) -> None:
+    before = schema_of(catalogs)
+    evolve_table(catalogs, TABLE, for_writer({"id": "int"}, 3))
+    evolve_table(catalogs, TABLE, for_writer({"id": "int", "points": POINT}, 4))
+    assert schema_of(catalogs) == before
+    properties = catalogs.load(TABLE).metadata.properties
+    assert Ledger.parse(TABLE, properties[PROPERTY]).fingerprints.keys() == {3, 4}
+
+
+def interrupted(decide: Decide, other: Callable[[], object], times: int) -> Decide:
+    """Have another writer commit between the decision and its commit, so many times."""
+    left = [times]
+
+    def decides(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
+        decision = decide(schema, properties)
+        if left[0]:
+            left[0] -= 1
+            other()
+        return decision
+
+    return decides
+
+
+def test_two_tierers_end_with_one_column(catalogs: Catalogs) -> None:
+    theirs = for_writer(AFTER, 7)
+    decide = interrupted(
+        for_writer(AFTER, 7), lambda: evolve_table(catalogs, TABLE, theirs), times=1
+    )
+    assert evolve_table(catalogs, TABLE, decide, sleep=lambda _: None) is None
+    assert [column.name for column in schema_of(catalogs).columns].count("key") == 1
+
+
+def test_who_is_always_late_says_so(catalogs: Catalogs) -> None:
+    numbers = iter(range(100, 200))
+
+    def other() -> None:
+        number = next(numbers)
+        evolve_table(catalogs, TABLE, for_writer({f"c{number}": "int"}, number))
+
+    decide = interrupted(for_writer(AFTER, 7), other, times=10)
+    with pytest.raises(CatalogUnavailable, match="its schema was not changed"):
+        evolve_table(catalogs, TABLE, decide, sleep=lambda _: None)
