@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from planner.schema import EpochUnit, TableSchema, field_id_if_any, nested_fields
 from planner.seam.binding import Binding, OnError, shape_under
-from planner.seam.formats import JsonFormat, JsonMode
+from planner.seam.formats import JsonFormat, JsonMode, RecordFormat
 
 _SHORT_TIMES = "strict JSON takes ISO 8601's short times now, such as 10:01Z"
 
@@ -42,13 +42,18 @@ def _earlier(binding: Binding, schema: TableSchema) -> Iterator[Binding]:
         for field_id in _times(column.type, column.field_id)
     ]
     policies = [binding.on_error, *get_args(OnError)]
-    modes = [binding.format.mode, *get_args(JsonMode)]
-    for on_error, mode in itertools.product(policies, modes):
-        for other in _formats(replace(binding.format, mode=mode), times):
+    for on_error, today in itertools.product(policies, _modes(binding.format)):
+        for other in _formats(today, times):
             yield replace(binding, on_error=on_error, format=other)
 
 
-def _formats(today: JsonFormat, times: Sequence[int]) -> Iterator[JsonFormat]:
+def _modes(today: RecordFormat) -> list[RecordFormat]:
+    if not isinstance(today, JsonFormat):
+        return [today]
+    return [replace(today, mode=mode) for mode in (today.mode, *get_args(JsonMode))]
+
+
+def _formats(today: RecordFormat, times: Sequence[int]) -> Iterator[RecordFormat]:
     yield today
     for field_id in times:
         yield replace(today, floors=tuple(sorted({*today.floors} ^ {field_id})))

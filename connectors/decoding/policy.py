@@ -49,8 +49,8 @@ class Portion:
     """What a format reads of some records at once: ``columns``, one array per field, of the records at ``positions``.
 
     ``exactly`` reads one of those at ``doubtful``: a value per field, as ``arrays.exact_leaf`` takes them, or it raises
-    ``Unfit``. Both positions ascend, and have every record with a value between them. With ``needs`` nothing else counts
-    (``planner.ports.Decoded``).
+    ``Unfit``. Both positions ascend. A record with a value that is in neither is none of the table's, and counts as
+    skipped. With ``needs`` nothing else counts (``planner.ports.Decoded``).
     """
 
     positions: Sequence[int]

@@ -2,25 +2,30 @@
 
 from collections.abc import Callable, Mapping
 
+from connectors.decoding.avro.decoder import AvroRecords
 from connectors.decoding.json.decoder import JsonRecords
 from connectors.decoding.policy import RecordReader, TableDecoder
+from connectors.decoding.writers import Writers
 from planner.ports import Decoder
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
-from planner.seam.formats import JsonFormat
+from planner.seam.formats import AvroFormat, JsonFormat
 
 #: The reader of each of ``planner.seam.formats.FORMATS``.
-READERS: Mapping[str, Callable[[str, TableSchema, Binding], RecordReader]] = {
-    JsonFormat.name: JsonRecords
+READERS: Mapping[str, Callable[[str, TableSchema, Binding, Writers], RecordReader]] = {
+    JsonFormat.name: lambda table, schema, binding, _: JsonRecords(table, schema, binding),
+    AvroFormat.name: AvroRecords,
 }
 
 
-def decoder_for(table: str, schema: TableSchema, binding: Binding) -> Decoder:
-    """Build the decoder of a bound table.
+def decoder_for(
+    table: str, schema: TableSchema, binding: Binding, writers: Writers | None = None
+) -> Decoder:
+    """Build the decoder of a bound table. ``writers`` has the schemas of formats that need some; without it, there is none.
 
     Raises:
         BadBinding: the schema cannot hold what the binding asks for.
         UnsupportedType: a column's type has no form in the binding's format.
     """
-    records = READERS[binding.format.name](table, schema, binding)
+    records = READERS[binding.format.name](table, schema, binding, writers or Writers())
     return TableDecoder(table, schema, binding, records)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from planner.errors import BadBinding
 from planner.names import CLUSTER_NAME, TableName, shell_word, topic_address
 from planner.schema import EpochUnit, TableSchema, field_id_if_any, nested_paths
-from planner.seam.formats import FORMATS, JsonFormat, bad_property, one_of
+from planner.seam.formats import FORMATS, JsonFormat, RecordFormat, bad_property, one_of
 from planner.type_text import type_text
 
 OnError = Literal["fail", "null", "skip"]
@@ -65,7 +65,7 @@ class Binding:
     """
 
     topic: str
-    format: JsonFormat = field(default_factory=JsonFormat)
+    format: RecordFormat = field(default_factory=JsonFormat)
     mode: Literal["append"] = "append"
     on_error: OnError = "fail"
     max_tail_rows: int | None = None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
@@ -12,7 +13,7 @@ from typing import ClassVar, Literal, get_args
 import pyarrow as pa
 
 from planner.errors import BadBinding
-from planner.names import TableName
+from planner.names import CLUSTER_NAME, TableName
 from planner.schema import EpochUnit, TableSchema, field_id_if_any, nested_fields
 
 JsonMode = Literal["strict", "lenient"]
@@ -26,6 +27,14 @@ EPOCH_UNIT_PREFIX = "thermocline.epoch_unit."
 FRACTION_PREFIX = "thermocline.fraction."
 
 FLOOR = "floor"
+
+REGISTRY = "thermocline.registry"
+
+#: ``subject:version`` of the schema of all records, which have no id in front.
+SCHEMA_FIXED = "thermocline.schema.fixed"
+
+#: Full name of the records that become rows, of several on one topic.
+SCHEMA_RECORD = "thermocline.schema.record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +67,7 @@ class JsonFormat:
     @property
     def properties(self) -> dict[str, str]:
         """The table properties that ``parse`` reads back equal."""
-        return {
-            JSON_MODE: self.mode,
-            **{f"{EPOCH_UNIT_PREFIX}{field_id}": unit for field_id, unit in self.epoch_units},
-            **{f"{FRACTION_PREFIX}{field_id}": FLOOR for field_id in self.floors},
-        }
+        return {JSON_MODE: self.mode, **_time_properties(self)}
 
     def shape(self, on_error: str, forms: int) -> dict[str, object]:
         """Return the facts that decide which row a record becomes, where strict decoding takes these forms.
@@ -94,8 +99,84 @@ class JsonFormat:
         return "".join(f".{field_id}" for field_id in self.floors)
 
 
+@dataclass(frozen=True, slots=True)
+class AvroFormat:
+    """How the values of Avro records are read (docs/avro-types.md).
+
+    ``registry`` names the schema registry in the settings. ``fixed`` is (subject, version) of the schema of all records,
+    which then have no id in front. ``record`` is the full name of the records that become rows; others are skipped.
+    ``epoch_units`` and ``floors`` as in ``JsonFormat``.
+    """
+
+    name: ClassVar[str] = "avro"
+    options: ClassVar[tuple[str, ...]] = (REGISTRY, SCHEMA_FIXED, SCHEMA_RECORD)
+    prefixes: ClassVar[tuple[str, ...]] = (EPOCH_UNIT_PREFIX, FRACTION_PREFIX)
+    forms: ClassVar[int] = 1
+
+    registry: str | None = None
+    fixed: tuple[str, int] | None = None
+    record: str | None = None
+    epoch_units: tuple[tuple[int, EpochUnit], ...] = ()
+    floors: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, table: TableName, properties: Mapping[str, str]) -> AvroFormat:
+        """Read the format's own properties. Raises BadBinding for a value that is not allowed."""
+        registry = properties.get(REGISTRY)
+        if registry is not None and not CLUSTER_NAME.fullmatch(registry):
+            what = f"property {REGISTRY} is {registry!r}; it must be the name of a section [schema_registries.<name>]."
+            raise bad_property(table, REGISTRY, what)
+        record = properties.get(SCHEMA_RECORD)
+        if record is not None and not record.strip():
+            what = f"property {SCHEMA_RECORD} is {record!r}; it must be the full name of a record, with its namespace."
+            raise bad_property(table, SCHEMA_RECORD, what)
+        return cls(
+            registry,
+            _fixed(table, properties),
+            record,
+            _epoch_units(table, properties),
+            _floors(table, properties),
+        )
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties that ``parse`` reads back equal."""
+        own = {REGISTRY: self.registry, SCHEMA_RECORD: self.record}
+        if self.fixed is not None:
+            own[SCHEMA_FIXED] = "{}:{}".format(*self.fixed)
+        said = {key: value for key, value in own.items() if value is not None}
+        return {**said, **_time_properties(self)}
+
+    def shape(self, on_error: str, forms: int) -> dict[str, object]:  # noqa: ARG002
+        """Return the facts that decide which row a record becomes; ``floors`` as ``JsonFormat.shape`` has them.
+
+        The registry's name is left out, as the cluster's is: what its ids mean is no matter of its name.
+        """
+        facts: dict[str, object] = {
+            "fixed": None if self.fixed is None else list(self.fixed),
+            "record": self.record,
+            "epoch_units": [list(item) for item in self.epoch_units],
+        }
+        if on_error != "fail" and self.floors:
+            facts["floors"] = list(self.floors)
+        return facts
+
+    def reads_as_at_first(self, schema: TableSchema) -> bool:  # noqa: ARG002
+        """As ``JsonFormat.reads_as_at_first``; the first forms are today's."""
+        return True
+
+    @property
+    def beyond_shape(self) -> str:
+        """As ``JsonFormat.beyond_shape``."""
+        return "".join(f".{field_id}" for field_id in self.floors)
+
+
+RecordFormat = JsonFormat | AvroFormat
+
 #: By ``thermocline.format``.
-FORMATS: Mapping[str, type[JsonFormat]] = {JsonFormat.name: JsonFormat}
+FORMATS: Mapping[str, type[RecordFormat]] = {
+    each.name: each for each in (JsonFormat, AvroFormat)
+}
 
 
 def bad_property(table: TableName, key: str, what: str) -> BadBinding:
@@ -116,6 +197,24 @@ def one_of(
         what = f"property {key} is {value!r}; allowed are {', '.join(allowed)}."
         raise bad_property(table, key, what)
     return value
+
+
+def _time_properties(times: RecordFormat) -> dict[str, str]:
+    return {
+        **{f"{EPOCH_UNIT_PREFIX}{field_id}": unit for field_id, unit in times.epoch_units},
+        **{f"{FRACTION_PREFIX}{field_id}": FLOOR for field_id in times.floors},
+    }
+
+
+def _fixed(table: TableName, properties: Mapping[str, str]) -> tuple[str, int] | None:
+    text = properties.get(SCHEMA_FIXED)
+    if text is None:
+        return None
+    subject, _, version = text.rpartition(":")
+    if not subject or not re.fullmatch("[1-9][0-9]{0,9}", version):
+        what = f"property {SCHEMA_FIXED} is {text!r}; it must be a subject and one of its versions, as in flows-value:3."
+        raise bad_property(table, SCHEMA_FIXED, what)
+    return subject, int(version)
 
 
 def _has_written_times(

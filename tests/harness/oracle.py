@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 
 EPOCH = datetime(1970, 1, 1)
 UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -59,6 +60,7 @@ def oracle_decode(
     Returns the row as ``to_pylist`` of the product's rows would give it (compare with ``same``); ``Bad`` for
     a record that policy ``fail`` or ``skip`` keeps out; None for a tombstone.
     """
+    assert isinstance(binding.format, JsonFormat)
     assert binding.format.mode == "strict"
     raw = record["kafka_value"]
     if raw is None:

@@ -5,8 +5,8 @@ import pytest
 
 from planner.errors import BadBinding
 from planner.schema import TIMESTAMPTZ, Column
-from planner.seam.binding import MAX_TAIL_ROWS, MIRROR, Binding, parse_binding
-from planner.seam.formats import JsonFormat
+from planner.seam.binding import MAX_TAIL_ROWS, MIRROR, Binding, decoding_key, parse_binding
+from planner.seam.formats import AvroFormat, JsonFormat
 from tests.harness.builders import FLOWS, schema
 
 
@@ -22,6 +22,11 @@ from tests.harness.builders import FLOWS, schema
             max_tail_bytes=6,
         ),
         Binding(topic="flows", kafka="analytics"),
+        Binding("flows", AvroFormat()),
+        Binding(
+            "flows",
+            AvroFormat("main", ("a:b-value", 3), "net.Flow", ((4, "ms"),), (4, 18)),
+        ),
     ],
 )
 def test_properties_read_back_equal(binding: Binding) -> None:
@@ -40,7 +45,8 @@ def test_a_table_that_names_no_topic_is_unbound() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [
-        ("thermocline.format", "avro", "is 'avro'; allowed are json"),
+        ("thermocline.format", "csv", "is 'csv'; allowed are json, avro"),
+        ("thermocline.registry", "main", "unknown property thermocline.registry"),
         ("thermocline.on_error", "ignore", "allowed are fail, null, skip"),
         ("thermocline.json_mode", "loose", "allowed are strict, lenient"),
         ("thermocline.kafka", "", "must be the name of a section"),
@@ -60,6 +66,49 @@ def test_a_wrong_property_is_named(key: str, value: str, text: str) -> None:
     with pytest.raises(BadBinding, match=text) as caught:
         parse_binding(FLOWS, {"thermocline.topic": "flows", key: value})
     assert caught.value.facts["property"] == key
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("thermocline.json_mode", "strict", "unknown property thermocline.json_mode"),
+        ("thermocline.registry", "two/parts", "must be the name of a section"),
+        ("thermocline.schema.fixed", "flows-value", "a subject and one of its versions"),
+        ("thermocline.schema.fixed", "flows-value:latest", "a subject and one of its versions"),
+        ("thermocline.schema.fixed", "flows-value:0", "a subject and one of its versions"),
+        ("thermocline.schema.fixed", ":3", "a subject and one of its versions"),
+        ("thermocline.schema.record", " ", "must be the full name of a record"),
+        ("thermocline.epoch_unit.4", "min", "not a field id with a unit"),
+        ("thermocline.fraction.4", "round", "not a field id with what to do; that is floor"),
+    ],
+)
+def test_a_wrong_property_of_avro_is_named(key: str, value: str, text: str) -> None:
+    properties = {"thermocline.topic": "flows", "thermocline.format": "avro", key: value}
+    with pytest.raises(BadBinding, match=text) as caught:
+        parse_binding(FLOWS, properties)
+    assert caught.value.facts["property"] == key
+
+
+def test_the_shape_of_avro_follows_what_decides_values_and_nothing_else() -> None:
+    plain = Binding("flows", AvroFormat())
+    assert plain.shape == Binding("flows", AvroFormat("main")).shape
+    assert plain.gives_rows_of(plain.shape, LONG)
+    others = {
+        plain.shape,
+        Binding("flows").shape,
+        Binding("flows", AvroFormat(fixed=("a", 1))).shape,
+        Binding("flows", AvroFormat(fixed=("a", 2))).shape,
+        Binding("flows", AvroFormat(record="a")).shape,
+        Binding("flows", AvroFormat(epoch_units=((4, "ms"),))).shape,
+    }
+    assert len(others) == 6
+    for policy in ("fail", "null", "skip"):
+        one, other = (
+            Binding("flows", AvroFormat(floors=floors), on_error=policy)  # type: ignore[arg-type]
+            for floors in ((), (4,))
+        )
+        assert (one.shape == other.shape) == (policy == "fail")
+        assert decoding_key(LONG, one) != decoding_key(LONG, other)
 
 
 def test_the_shape_follows_what_decides_values_and_nothing_else() -> None:

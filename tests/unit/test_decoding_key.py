@@ -74,6 +74,7 @@ BINDINGS = st.builds(
 def facts(schema: TableSchema, binding: Binding) -> tuple[object, ...]:
     """What the decoders walk, and what is left for them: the columns with their ids, the policies."""
     arrow = schema.arrow.serialize().to_pybytes()
+    assert isinstance(binding.format, JsonFormat)
     policies = (binding.on_error, binding.format.mode, binding.skips)
     return payload_fields("t", schema, binding), arrow, policies
 

@@ -12,6 +12,7 @@ from connectors.decoding import policy
 from connectors.decoding.fields import Field, payload_fields
 from connectors.decoding.policy import Portion, Unfit
 from connectors.decoding.registry import READERS, decoder_for
+from connectors.decoding.writers import Writers
 from planner.errors import UndecodableRecord
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
@@ -36,7 +37,7 @@ class Keys:
 
     reads = frozenset({"kafka_key", "kafka_value"})
 
-    def __init__(self, table: str, schema: TableSchema, binding: Binding) -> None:
+    def __init__(self, table: str, schema: TableSchema, binding: Binding, _: Writers) -> None:
         self.fields: tuple[Field, ...] = payload_fields(table, schema, binding)
 
     def read(self, batch: pa.RecordBatch) -> Portion:

@@ -10,7 +10,7 @@ import pytest
 
 from planner.schema import TIMESTAMPTZ, Column
 from planner.seam.binding import Binding, shape_under
-from planner.seam.formats import JsonFormat
+from planner.seam.formats import AvroFormat, JsonFormat
 from planner.shape_changes import shape_changes
 from tests.harness.builders import schema
 
@@ -62,3 +62,13 @@ def test_a_newer_program_is_told_of() -> None:
         "thermocline.on_error: null -> skip",
         "strict JSON takes ISO 8601's short times now, such as 10:01Z",
     )
+
+
+def test_of_avro_the_policy_and_times_are_tried() -> None:
+    now = Binding("flows", AvroFormat(epoch_units=((4, "ms"),)))
+    before = replace(now, format=replace(now.format, epoch_units=()), on_error="skip")
+    assert shape_changes(now, COLUMNS, before.shape) == (
+        "thermocline.epoch_unit.4: not set -> ms",
+        "thermocline.on_error: skip -> fail",
+    )
+    assert not shape_changes(now, COLUMNS, Binding("flows").shape)

@@ -16,6 +16,7 @@ from connectors.decoding.policy import Portion
 from planner.names import KAFKA_VALUE
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat
 
 
 class JsonRecords:
@@ -33,7 +34,8 @@ class JsonRecords:
         self, table: str, schema: TableSchema, binding: Binding, *, exact_only: bool = False
     ) -> None:
         self.fields = payload_fields(table, schema, binding)
-        self._fallback: Fallback = substitute if binding.format.mode == "lenient" else refuse
+        is_lenient = isinstance(binding.format, JsonFormat) and binding.format.mode == "lenient"
+        self._fallback: Fallback = substitute if is_lenient else refuse
         self._fast = None if exact_only else FastPath.of(self.fields)
 
     def read(self, batch: pa.RecordBatch) -> Portion:

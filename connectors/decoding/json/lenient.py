@@ -99,11 +99,11 @@ def _decimal(field: Field, value: Any) -> Decimal | None:
 
 
 def _string(_: Field, value: Any) -> str | None:
-    text = _json(value)
+    text = json_text(value)
     return text if is_text(text) else None
 
 
-def _json(value: Any) -> str:
+def json_text(value: Any) -> str:
     """JSON text without spaces, numbers as the record wrote them; a string as it is.
 
     Written in one pass with a stack of its own: level by level, what is inside would be copied once for each level

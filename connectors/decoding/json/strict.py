@@ -43,7 +43,7 @@ _TIMESTAMP = re.compile(
     r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 #: Not a number in JSON's grammar, so written as strings (as protobuf's JSON mapping does).
 SPECIAL_FLOATS = {
     "NaN": float("nan"),
@@ -307,7 +307,7 @@ def _binary(field: Field, value: Any, _: Fallback) -> bytes:
 
 
 def _uuid(field: Field, value: Any, _: Fallback) -> bytes:
-    if not isinstance(value, str) or not _UUID.fullmatch(value):
+    if not isinstance(value, str) or not UUID.fullmatch(value):
         raise _expected(field, value, "a string 8-4-4-4-12 of hexadecimal digits")
     return bytes.fromhex(value.replace("-", ""))
 

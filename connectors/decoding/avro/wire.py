@@ -1,0 +1,45 @@
+"""What stands in front of a record: the id of its schema, as the serializers of schema registries write it."""
+
+from __future__ import annotations
+
+from connectors.decoding.policy import Unfit
+from connectors.decoding.writers import FIXED_ID
+
+#: A zero byte, then the id as four bytes, the highest first.
+PREFIX_BYTES = 5
+
+
+def schema_id(raw: bytes) -> int:
+    """Return the id of a record's schema.
+
+    Raises:
+        Unfit: it has none in front, or one in a form of another registry.
+    """
+    if len(raw) < PREFIX_BYTES:
+        raise Unfit(None, f"the value has {len(raw)} bytes, fewer than a schema id takes")
+    if raw[0] == 1:
+        raise Unfit(
+            None,
+            "the value begins with byte 01: a GUID in place of a schema id, which is not read",
+        )
+    if raw[:2] == b"\3\0":
+        raise Unfit(
+            None, "the value begins with bytes 03 00: the header of AWS Glue, which is not read"
+        )
+    if raw[0] != 0:
+        raise Unfit(
+            None, f"the value begins with byte {raw[0]:02x}, not with 00 and a schema id"
+        )
+    number = int.from_bytes(raw[1:PREFIX_BYTES])
+    if number == 0:
+        raise Unfit(
+            None,
+            "the schema id is 0, which registries do not give: this looks like the 8 bytes of Apicurio's older "
+            "serializers, which are not read",
+        )
+    return number
+
+
+def schema_of(raw: bytes, *, is_fixed: bool) -> tuple[int, int]:
+    """Return the id of a record's schema and where its body begins. Raises as ``schema_id``."""
+    return (FIXED_ID, 0) if is_fixed else (schema_id(raw), PREFIX_BYTES)

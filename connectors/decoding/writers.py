@@ -1,0 +1,59 @@
+"""Writer schemas by their ids, as the caller of a decoder has them from a schema registry. Does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+
+from planner.evolution.avro import BadSchema, parse_schema
+from planner.evolution.writer_types import WriterSchema
+
+#: Stands for the schema of records without an id in front, the one version that ``thermocline.schema.fixed`` names: ids in
+#: records are never negative. Each such table has ``Writers`` of its own.
+FIXED_ID = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An id whose records are bad; ``reason`` is what they have as ``kafka_error``."""
+
+    reason: str
+
+
+class Writers:
+    """The schemas of one registry. Thread-safe.
+
+    An id that was unknown may be added later: registries bring deleted schemas back under their old ids.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._schemas: dict[int, WriterSchema | Unknown] = {}
+
+    def get(self, schema_id: int) -> WriterSchema | Unknown | None:
+        """Return the schema, or why there is none; None where the registry is to be asked first."""
+        return self._schemas.get(schema_id)
+
+    def add(
+        self, schema_id: int, text: str, references: Mapping[str, str] | None = None
+    ) -> None:
+        """Add the text of an Avro schema and of the types it refers to (``parse_schema``)."""
+        schema: WriterSchema | Unknown
+        try:
+            schema = parse_schema(text, references)
+        except BadSchema as bad:
+            schema = Unknown(f"{_named(schema_id)} cannot be read: {bad}")
+        with self._lock:
+            self._schemas[schema_id] = schema
+
+    def add_unknown(self, schema_id: int) -> None:
+        """Note that the registry does not have this id; what was added before stays."""
+        with self._lock:
+            self._schemas.setdefault(
+                schema_id, Unknown(f"{_named(schema_id)} is not in the registry")
+            )
+
+
+def _named(schema_id: int) -> str:
+    return "the table's fixed schema" if schema_id == FIXED_ID else f"schema id {schema_id}"
