@@ -20,6 +20,7 @@
     │   ├── CatalogUnavailable
     │   ├── ColdStoreUnavailable
     │   ├── LogUnavailable
+    │   ├── SchemaRegistryUnavailable
     │   ├── DeadlineExceeded
     │   ├── NotYetCommitted        a record that was to be waited for did not come
     │   ├── Cancelled
@@ -139,6 +140,10 @@ class ColdStoreUnavailable(Unavailable):
 
 class LogUnavailable(Unavailable):
     """A broker or partition does not answer in time."""
+
+
+class SchemaRegistryUnavailable(Unavailable):
+    """A schema registry does not answer in time, or lacks a schema that it may get within seconds."""
 
 
 class DeadlineExceeded(Unavailable):

@@ -1,0 +1,257 @@
+"""A schema registry: schemas by id and by subject, each id asked for once in a process.
+
+What it says of ids is kept as long as the process lives, so statements over these go on while it is away. That it does not
+answer is never kept, and neither is for ever that it does not know an id: such an id may come to life.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import quote
+
+from cachetools import LRUCache
+
+from connectors.registry.http import RegistryHttp
+from connectors.registry.options import section_of
+from connectors.registry.texts import (
+    Entry,
+    Reference,
+    UnknownSchema,
+    UnusableSchema,
+    WriterText,
+    resolved,
+)
+from planner.errors import BadConfig, SchemaRegistryUnavailable
+
+UNKNOWN_ID_GRACE_S = 10.0
+#: How often an id is asked for that the registry does not know yet.
+_ASK_AGAIN_S = 1.0
+#: Ids that are remembered as unknown; records that are not Avro have as many as there are records.
+_MAX_UNKNOWN = 10_000
+
+#: Statuses by which a registry says that it does not take a request.
+_NO_SUCH_REQUEST = (404, 405, 501)
+
+#: What is answered about a schema. ``UnusableSchema`` is for good, ``UnknownSchema`` for now.
+Answer = WriterText | UnusableSchema | UnknownSchema
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """An id that the registry does not know, by the clock: since when, and when it is asked for again."""
+
+    answer: UnknownSchema
+    since: float
+    ask_again: float
+
+
+class SchemaRegistry:
+    """One registry. Thread-safe. Every call ends within its ``timeout_s``, but for the OAuth token's own request.
+
+    Every call raises:
+        SchemaRegistryUnavailable: no answer in time. Retry.
+        BadConfig: wrong login or certificate, or what answers is no registry.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        *,
+        name: str = "",
+        unknown_id_grace_s: float = UNKNOWN_ID_GRACE_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``options`` are confluent's; no registry needs to answer yet.
+
+        Raises:
+            BadConfig: an option, or the content of a file.
+        """
+        self._who = f"the schema registry {name}" if name else "the schema registry"
+        self._section = section_of(name)
+        self._grace_s = unknown_id_grace_s
+        self._clock, self._sleep = clock, sleep
+        self._http = RegistryHttp(options, name, clock=clock, sleep=sleep)
+        self._texts: dict[int, WriterText | UnusableSchema] = {}
+        self._missing: LRUCache[int, _Missing] = LRUCache(_MAX_UNKNOWN)
+        self._version_ids: dict[tuple[str, int], int] = {}
+        self._running: set[int] = set()
+        self._changed = threading.Condition()
+
+    def by_id(self, schema_id: int, *, timeout_s: float) -> Answer:
+        """See ``by_ids``."""
+        return self.by_ids((schema_id,), timeout_s=timeout_s)[schema_id]
+
+    def by_ids(self, ids: Iterable[int], *, timeout_s: float) -> dict[int, Answer]:
+        """Return the schemas of these ids.
+
+        One that the registry does not know is asked for again until the grace time since the first such answer is over;
+        all ids wait at the same time. After that it is answered as unknown, and asked for once in a grace time.
+
+        Raises:
+            SchemaRegistryUnavailable: also where ``timeout_s`` ends before the grace time does.
+        """
+        end = self._clock() + timeout_s
+        answers: dict[int, Answer] = {}
+        open_ids = sorted(set(ids))
+        while True:
+            for schema_id in open_ids:
+                answer = self._one(schema_id, end)
+                if answer is not None:
+                    answers[schema_id] = answer
+            open_ids = [schema_id for schema_id in open_ids if schema_id not in answers]
+            if not open_ids:
+                return answers
+            left = end - self._clock()
+            if left <= 0:
+                ids_text = ", ".join(map(str, open_ids[:5]))
+                raise SchemaRegistryUnavailable(
+                    f"{self._who} does not know schema id {ids_text} yet; retry in {self._grace_s:g} s.",
+                    schema_ids=tuple(open_ids),
+                )
+            self._sleep(min(_ASK_AGAIN_S, left))
+
+    def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
+        """Return one version of a subject, also where it was deleted softly. Its id is the answer's."""
+        return self._registered(subject, str(version), {"deleted": "true"}, timeout_s)
+
+    def latest(self, subject: str, *, timeout_s: float) -> Answer:
+        """Return the newest version that was not deleted: another one at any time, so nothing is bound to it."""
+        return self._registered(subject, "latest", {}, timeout_s)
+
+    def versions(self, subject: str, *, timeout_s: float) -> dict[int, int] | UnknownSchema:
+        """Return the ids of a subject's versions, without those that were deleted: one request, and one for each new one."""
+        end = self._clock() + timeout_s
+        answer = self._http.get(f"{_path(subject)}/versions", timeout_s=timeout_s)
+        if answer is None:
+            return UnknownSchema(f"subject {subject}")
+        if not isinstance(answer, list) or not all(isinstance(item, int) for item in answer):
+            raise self._strange("a list of versions")
+        ids = {}
+        for version in answer:
+            if (subject, version) not in self._version_ids:
+                entry = self._entry(f"{_path(subject)}/versions/{version}", {}, end)
+                if entry is None:  # deleted since
+                    continue
+                if entry.id is None:
+                    raise self._strange("a version with its id")
+                self._version_ids[subject, version] = entry.id
+            ids[version] = self._version_ids[subject, version]
+        return ids
+
+    def subject_versions_of(
+        self, schema_id: int, *, timeout_s: float
+    ) -> tuple[tuple[str, int], ...] | UnknownSchema | None:
+        """Return the subjects and versions that an id is registered as, sorted; None from a registry that cannot say."""
+        path = f"schemas/ids/{schema_id}/versions"
+        answer = self._http.get(path, timeout_s=timeout_s)
+        if answer is None:
+            return UnknownSchema(f"schema id {schema_id}")
+        try:
+            return tuple(
+                sorted((str(item["subject"]), int(item["version"])) for item in answer)
+            )  # type: ignore[attr-defined]
+        except (TypeError, KeyError, ValueError):
+            raise self._strange("a list of subjects and versions") from None
+
+    def subjects(self, *, timeout_s: float) -> tuple[str, ...]:
+        """Return the names of all subjects that were not deleted."""
+        answer = self._http.get("subjects", timeout_s=timeout_s)
+        if not isinstance(answer, list) or not all(isinstance(item, str) for item in answer):
+            raise self._strange("a list of subjects")
+        return tuple(answer)
+
+    def close(self) -> None:
+        """Close connections; what is known stays."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _one(self, schema_id: int, end: float) -> Answer | None:
+        """Return what is known of an id, or ask once; None while the grace time of an unknown one runs."""
+        with self._alone(schema_id, end):
+            text = self._texts.get(schema_id)
+            if text is not None:
+                return text
+            missing = self._missing.get(schema_id)
+            if missing is None or self._clock() >= missing.ask_again:
+                answer = self._ask(schema_id, end)
+                if not isinstance(answer, UnknownSchema):
+                    self._missing.pop(schema_id, None)
+                    self._texts[schema_id] = answer
+                    return answer
+                now = self._clock()
+                since = now if missing is None else missing.since
+                wait = self._grace_s if now - since >= self._grace_s else _ASK_AGAIN_S
+                missing = _Missing(answer, since, now + wait)
+                self._missing[schema_id] = missing
+            is_over = self._clock() - missing.since >= self._grace_s
+            return missing.answer if is_over else None
+
+    @contextlib.contextmanager
+    def _alone(self, schema_id: int, end: float) -> Iterator[None]:
+        """Let one thread ask for an id at one time."""
+        with self._changed:
+            left = max(0.0, end - self._clock())
+            if not self._changed.wait_for(lambda: schema_id not in self._running, left):
+                raise SchemaRegistryUnavailable(
+                    f"{self._who} did not answer in time; retry when it does."
+                )
+            self._running.add(schema_id)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running.remove(schema_id)
+                self._changed.notify_all()
+
+    def _ask(self, schema_id: int, end: float) -> Answer:
+        entry = self._entry(f"schemas/ids/{schema_id}", {}, end)
+        if entry is None:
+            return UnknownSchema(f"schema id {schema_id}")
+        return resolved(schema_id, entry, self._lookup(end))
+
+    def _registered(
+        self, subject: str, version: str, query: Mapping[str, str], timeout_s: float
+    ) -> Answer:
+        end = self._clock() + timeout_s
+        entry = self._entry(f"{_path(subject)}/versions/{version}", query, end)
+        if entry is None:
+            at = "" if version == "latest" else f", version {version}"
+            return UnknownSchema(f"subject {subject}{at}")
+        if entry.id is None:
+            raise self._strange("a version with its id")
+        # One text has one id in all subjects, and one with other references another: the answer for the id is this one.
+        return self._texts.get(entry.id) or resolved(entry.id, entry, self._lookup(end))
+
+    def _lookup(self, end: float) -> Callable[[Reference], Entry | None]:
+        def of(reference: Reference) -> Entry | None:
+            path = f"{_path(reference.subject)}/versions/{reference.version}"
+            return self._entry(path, {"deleted": "true"}, end)
+
+        return of
+
+    def _entry(self, path: str, query: Mapping[str, str], end: float) -> Entry | None:
+        answer = self._http.get(path, query, timeout_s=max(0.0, end - self._clock()))
+        try:
+            return None if answer is None else Entry.of(answer)
+        except ValueError:
+            raise self._strange("a schema") from None
+
+    def _strange(self, what: str) -> BadConfig:
+        return BadConfig(
+            f"{self._who} answered JSON that is not {what}; is url in [{self._section}] the registry's URL?"
+        )
+
+
+def _path(subject: str) -> str:
+    return f"subjects/{quote(subject, safe='')}"

@@ -1,0 +1,52 @@
+"""The schema registries of an installation, by name. A registry's client is loaded when one is first used: half a second."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from connectors.registry.options import section_of
+from planner.errors import SchemaRegistryUnavailable
+
+if TYPE_CHECKING:
+    from connectors.registry.client import SchemaRegistry
+
+
+class SchemaRegistries:
+    """Thread-safe. The caller closes it."""
+
+    def __init__(self, sections: Mapping[str, Mapping[str, str]]) -> None:
+        """``sections`` are the options of each registry; that of tables that name none has an empty name."""
+        self._sections = sections
+        self._registries: dict[str, SchemaRegistry] = {}
+        self._lock = threading.Lock()
+
+    def of(self, name: str) -> SchemaRegistry:
+        """Return a registry, the same for the same name.
+
+        Raises:
+            SchemaRegistryUnavailable: the settings have none of this name.
+            BadConfig: its options, or the content of a file that they name.
+        """
+        if name not in self._sections:
+            raise SchemaRegistryUnavailable(
+                f"no schema registry can be asked: the settings have no [{section_of(name)}]; add it, with url."
+            )
+        from connectors.registry.client import SchemaRegistry
+
+        with self._lock:
+            if name not in self._registries:
+                self._registries[name] = SchemaRegistry(self._sections[name], name=name)
+            return self._registries[name]
+
+    def close(self) -> None:
+        with self._lock:
+            for registry in self._registries.values():
+                registry.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
