@@ -30,7 +30,8 @@
     │   ├── OffsetsExpired
     │   ├── TicketExpired
     │   ├── GrantsChanged          what the user may read is not what it was
-    │   └── TieringConflict        another tierer published first
+    │   ├── TieringConflict        another tierer published first
+    │   └── SchemasNeeded          records have schemas that their reader was not given
     ├── LimitExceeded          the answer would be too large               narrow it, raise the limit
     │   └── TailTooLarge
     ├── Inconsistent           stored state breaks our promises            stop; a person must look
@@ -39,6 +40,7 @@
     │   ├── TopicRecreated
     │   ├── ClusterChanged
     │   ├── SchemaRegistryChanged
+    │   ├── SchemaIncompatible     a writer's schema does not fit its table
     │   ├── WatermarkMissing
     │   ├── WatermarkUnreadable
     │   ├── ForeignCommit
@@ -186,6 +188,10 @@ class TieringConflict(StalePlan):
     """The offset compare-and-set was refused: another tierer published first."""
 
 
+class SchemasNeeded(StalePlan):
+    """Records have schemas that the process which reads them was not given. Fact ``ids``: their ids."""
+
+
 class LimitExceeded(FederationError):
     """The answer would be too large. Narrow the statement or raise the named limit."""
 
@@ -216,6 +222,10 @@ class ClusterChanged(Inconsistent):
 
 class SchemaRegistryChanged(Inconsistent):
     """The registry has another schema under an id than when records with that id were tiered."""
+
+
+class SchemaIncompatible(Inconsistent):
+    """A writer's schema has a field that no change of the table makes fit, and the table is set to stop then."""
 
 
 class WatermarkMissing(Inconsistent):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from planner.evolution.avro import BadSchema, parse_schema
+from planner.evolution.ledger import UNKNOWN
 from planner.evolution.writer_types import WriterSchema
 
 #: Stands for the schema of records without an id in front, the one version that ``thermocline.schema.fixed`` names: ids in
@@ -35,6 +36,14 @@ class Writers:
         """Return the schema, or why there is none; None where the registry is to be asked first."""
         return self._schemas.get(schema_id)
 
+    @property
+    def fingerprints(self) -> dict[int, str]:
+        """What ``planner.evolution.ledger`` keeps of each id."""
+        return {
+            schema_id: UNKNOWN if isinstance(schema, Unknown) else schema.fingerprint
+            for schema_id, schema in list(self._schemas.items())
+        }
+
     def add(
         self, schema_id: int, text: str, references: Mapping[str, str] | None = None
     ) -> None:
@@ -47,12 +56,10 @@ class Writers:
         with self._lock:
             self._schemas[schema_id] = schema
 
-    def add_unknown(self, schema_id: int) -> None:
-        """Note that the registry does not have this id; what was added before stays."""
+    def add_unknown(self, schema_id: int, why: str = "is not in the registry") -> None:
+        """Note that records with this id are bad; what was added before stays."""
         with self._lock:
-            self._schemas.setdefault(
-                schema_id, Unknown(f"{_named(schema_id)} is not in the registry")
-            )
+            self._schemas.setdefault(schema_id, Unknown(f"{_named(schema_id)} {why}"))
 
 
 def _named(schema_id: int) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
@@ -18,25 +17,12 @@ from connectors.iceberg.create import NAME_MAPPING
 from connectors.iceberg.types import iceberg_type, parsed_schema
 from planner.column_statistics import uuid_properties
 from planner.errors import CatalogUnavailable
-from planner.evolution.changes import AddColumn, Change, Widen
-from planner.evolution.ledger import PROPERTY
+from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
+from planner.evolution.ledger import SCHEMAS
 from planner.names import TableName
-from planner.schema import TableSchema
 
 _ATTEMPTS = 10
 _BACKOFF_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Evolving:
-    """Changes of a table's schema, and the text of its ledger then."""
-
-    changes: tuple[Change, ...]
-    ledger: str
-
-
-#: Takes the newest schema and properties; returns what to commit on them, or None where they have all of it already.
-Decide = Callable[[TableSchema, Mapping[str, str]], Evolving | None]
 
 
 def evolve_table(
@@ -80,7 +66,7 @@ def evolve_table(
 
 def _commit(loaded: Table, evolving: Evolving) -> None:
     transaction = loaded.transaction()
-    properties = {PROPERTY: evolving.ledger}
+    properties = {SCHEMAS: evolving.ledger}
     if evolving.changes:
         with transaction.update_schema() as update:
             for change in evolving.changes:

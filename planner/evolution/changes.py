@@ -6,7 +6,7 @@ dropped, renamed or narrowed, and a column whose field is gone stays, as NULL.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -85,6 +85,18 @@ class Evolution:
     changes: tuple[Change, ...] = ()
     misfits: tuple[Misfit, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evolving:
+    """What a commit brings: changes of a table's schema, and the text of its ledger then."""
+
+    changes: tuple[Change, ...]
+    ledger: str
+
+
+#: Takes a table's newest schema and properties; returns what to commit on them, or None where they have all of it already.
+Decide = Callable[[TableSchema, Mapping[str, str]], Evolving | None]
 
 
 def evolve(schema: TableSchema, writer: WriterSchema) -> Evolution:

@@ -13,14 +13,23 @@ from dataclasses import dataclass, field
 from planner.errors import BadBinding, SchemaRegistryChanged
 from planner.names import TableName, shell_word
 
-PROPERTY = "thermocline.schemas"
+SCHEMAS = "thermocline.schemas"
+
+#: Instead of a fingerprint.
+UNKNOWN = "unknown"
+
+_ERA = "era"
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Fingerprints by the id of a writer's schema."""
+    """Fingerprints by the id of a writer's schema; UNKNOWN for one that the registry lacked.
+
+    ``era`` counts how often a person has accepted that ids mean other schemas (``thermocline schemas accept``).
+    """
 
     fingerprints: Mapping[int, str] = field(default_factory=dict)
+    era: int = 0
 
     @classmethod
     def parse(cls, table: TableName, text: str | None) -> Ledger:
@@ -29,28 +38,32 @@ class Ledger:
             return cls()
         try:
             entries = json.loads(text)
+            era = int(entries.pop(_ERA, 0))
             ledger = {int(number): str(each) for number, each in entries.items()}
-        except (ValueError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise BadBinding(
-                f"{table}: property {PROPERTY} is not a ledger of schemas; restore it from an earlier metadata file, or run "
+                f"{table}: property {SCHEMAS} is not a ledger of schemas; restore it from an earlier metadata file, or run "
                 f"`thermocline schemas accept {shell_word(str(table))}`.",
                 table=str(table),
-                property=PROPERTY,
+                property=SCHEMAS,
             ) from None
-        return cls(ledger)
+        return cls(ledger, era)
 
     @property
     def text(self) -> str:
         """The property, which ``parse`` reads back equal."""
         entries = {str(number): each for number, each in sorted(self.fingerprints.items())}
+        if self.era:
+            entries[_ERA] = str(self.era)
         return json.dumps(entries, separators=(",", ":"))
 
     def lacks(self, ids: Collection[int]) -> frozenset[int]:
         return frozenset(ids) - self.fingerprints.keys()
 
     def with_schemas(self, fingerprints: Mapping[int, str]) -> Ledger:
-        """Return the ledger with more entries. Those that it has stay as they are."""
-        return Ledger({**fingerprints, **self.fingerprints})
+        """Return the ledger with more entries. Those that it has stay, but for schemas that were unknown."""
+        known = {at: each for at, each in self.fingerprints.items() if each != UNKNOWN}
+        return Ledger({**self.fingerprints, **fingerprints, **known}, self.era)
 
     def check(self, table: TableName, fingerprints: Mapping[int, str]) -> None:
         """Check schemas, as the registry has them now, against those of before.
@@ -60,7 +73,7 @@ class Ledger:
         """
         for number, fingerprint in sorted(fingerprints.items()):
             before = self.fingerprints.get(number)
-            if before not in (None, fingerprint):
+            if before not in (None, UNKNOWN, fingerprint):
                 raise SchemaRegistryChanged(
                     f"{table}: the registry has another schema under id {number} than when records with it were tiered: it was "
                     f"restored or replaced; bring back the schemas of before, or run `thermocline schemas accept "

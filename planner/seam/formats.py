@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
 import pyarrow as pa
 
 from planner.errors import BadBinding
+from planner.evolution.ledger import SCHEMAS, Ledger
 from planner.names import CLUSTER_NAME, TableName
 from planner.schema import EpochUnit, TableSchema, field_id_if_any, nested_fields
 
@@ -35,6 +36,15 @@ SCHEMA_FIXED = "thermocline.schema.fixed"
 
 #: Full name of the records that become rows, of several on one topic.
 SCHEMA_RECORD = "thermocline.schema.record"
+
+#: Whether the table follows its writers' schemas.
+SCHEMA_EVOLUTION = "thermocline.schema.evolution"
+
+#: What comes of a schema that no change makes fit: its table is not tiered any more, or its records are bad ones.
+ON_INCOMPATIBLE = "thermocline.schema.on_incompatible"
+
+SchemaEvolution = Literal["none", "additive"]
+OnIncompatible = Literal["stop", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +115,19 @@ class AvroFormat:
 
     ``registry`` names the schema registry in the settings. ``fixed`` is (subject, version) of the schema of all records,
     which then have no id in front. ``record`` is the full name of the records that become rows; others are skipped.
-    ``epoch_units`` and ``floors`` as in ``JsonFormat``.
+    ``epoch_units`` and ``floors`` as in ``JsonFormat``. ``ledger`` says what ids meant so far: it grows, and changes no row,
+    so formats that differ in it alone are equal.
     """
 
     name: ClassVar[str] = "avro"
-    options: ClassVar[tuple[str, ...]] = (REGISTRY, SCHEMA_FIXED, SCHEMA_RECORD)
+    options: ClassVar[tuple[str, ...]] = (
+        REGISTRY,
+        SCHEMA_FIXED,
+        SCHEMA_RECORD,
+        SCHEMA_EVOLUTION,
+        ON_INCOMPATIBLE,
+        SCHEMAS,
+    )
     prefixes: ClassVar[tuple[str, ...]] = (EPOCH_UNIT_PREFIX, FRACTION_PREFIX)
     forms: ClassVar[int] = 1
 
@@ -118,6 +136,9 @@ class AvroFormat:
     record: str | None = None
     epoch_units: tuple[tuple[int, EpochUnit], ...] = ()
     floors: tuple[int, ...] = ()
+    evolution: SchemaEvolution = "none"
+    on_incompatible: OnIncompatible = "stop"
+    ledger: Ledger = field(default_factory=Ledger, compare=False)
 
     @classmethod
     def parse(cls, table: TableName, properties: Mapping[str, str]) -> AvroFormat:
@@ -136,12 +157,22 @@ class AvroFormat:
             record,
             _epoch_units(table, properties),
             _floors(table, properties),
+            one_of(table, properties, SCHEMA_EVOLUTION, get_args(SchemaEvolution), "none"),  # type: ignore[arg-type]
+            one_of(table, properties, ON_INCOMPATIBLE, get_args(OnIncompatible), "stop"),  # type: ignore[arg-type]
+            Ledger.parse(table, properties.get(SCHEMAS)),
         )
 
     @property
     def properties(self) -> dict[str, str]:
         """The table properties that ``parse`` reads back equal."""
-        own = {REGISTRY: self.registry, SCHEMA_RECORD: self.record}
+        own = {
+            REGISTRY: self.registry,
+            SCHEMA_RECORD: self.record,
+            SCHEMA_EVOLUTION: self.evolution,
+            ON_INCOMPATIBLE: self.on_incompatible,
+        }
+        if self.ledger != Ledger():
+            own[SCHEMAS] = self.ledger.text
         if self.fixed is not None:
             own[SCHEMA_FIXED] = "{}:{}".format(*self.fixed)
         said = {key: value for key, value in own.items() if value is not None}
@@ -155,6 +186,7 @@ class AvroFormat:
         facts: dict[str, object] = {
             "fixed": None if self.fixed is None else list(self.fixed),
             "record": self.record,
+            "era": self.ledger.era,
             "epoch_units": [list(item) for item in self.epoch_units],
         }
         if on_error != "fail" and self.floors:

@@ -12,12 +12,12 @@ import pytest
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import NAME_MAPPING, NewTable, create_table
-from connectors.iceberg.evolve import Decide, Evolving, evolve_table
+from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.types import parsed_schema
 from planner.errors import CatalogUnavailable
 from planner.evolution.avro import parse_schema
-from planner.evolution.changes import Evolution, evolve
-from planner.evolution.ledger import PROPERTY, Ledger
+from planner.evolution.changes import Decide, Evolution, Evolving, evolve
+from planner.evolution.ledger import SCHEMAS, Ledger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
@@ -77,7 +77,7 @@ def for_writer(fields: Mapping[str, Any], number: int) -> Decide:
     tree = writer(fields)
 
     def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
-        ledger = Ledger.parse(TABLE, properties.get(PROPERTY))
+        ledger = Ledger.parse(TABLE, properties.get(SCHEMAS))
         if not ledger.lacks([number]):
             return None
         more = ledger.with_schemas({number: tree.fingerprint})
@@ -95,7 +95,7 @@ def test_all_that_a_writer_needs_is_there_at_any_depth(catalogs: Catalogs) -> No
     ids = {column.name: column.field_id for column in after.columns}
     assert all(ids[column.name] == column.field_id for column in before.columns)
     properties = catalogs.load(TABLE).metadata.properties
-    assert properties[PROPERTY] == json.dumps(
+    assert properties[SCHEMAS] == json.dumps(
         {"7": writer(AFTER).fingerprint}, separators=(",", ":")
     )
     assert properties["write.parquet.stats-enabled.column.key"] == "false"
@@ -111,7 +111,7 @@ def test_a_schema_without_changes_is_in_the_ledger(catalogs: Catalogs) -> None:
     evolve_table(catalogs, TABLE, for_writer({"id": "int", "points": POINT}, 4))
     assert schema_of(catalogs) == before
     properties = catalogs.load(TABLE).metadata.properties
-    assert Ledger.parse(TABLE, properties[PROPERTY]).fingerprints.keys() == {3, 4}
+    assert Ledger.parse(TABLE, properties[SCHEMAS]).fingerprints.keys() == {3, 4}
 
 
 def interrupted(decide: Decide, other: Callable[[], object], times: int) -> Decide:

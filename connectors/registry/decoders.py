@@ -1,0 +1,178 @@
+"""Builds decoders of tables, and finds the schemas that their records were written with.
+
+One process asks registries: the server, the tierer's driver, a command. Those that read topics for it and Spark's tasks get
+what it was answered along with their work, and neither address nor login of a registry.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from connectors.decoding.registry import decoder_for
+from connectors.decoding.writers import FIXED_ID, Writers
+from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
+from planner.errors import InternalError, SchemasNeeded
+from planner.names import TableName
+from planner.ports import Decoded, Decoder
+from planner.schema import TableSchema
+from planner.seam.binding import Binding
+from planner.seam.formats import AvroFormat
+
+#: A statement that meets a new schema waits so long at most; an unknown id's grace time is inside.
+TIMEOUT_S = 30.0
+
+#: What a registry answered, by schema id (``connectors.decoding.writers.FIXED_ID`` for a table's fixed schema). Picklable.
+Answer = WriterText | UnusableSchema | UnknownSchema
+Answers = Mapping[int, Answer]
+
+
+class Registry(Protocol):
+    """What ``connectors.registry.client.SchemaRegistry`` does of it."""
+
+    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> Answers:
+        """Return the schemas of these ids."""
+
+    def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
+        """Return one version of a subject."""
+
+
+@dataclass(slots=True)
+class _Era:
+    """What one registry answered, until a person accepts that its ids mean other schemas."""
+
+    writers: Writers = field(default_factory=Writers)
+    answers: dict[int, Answer] = field(default_factory=dict)
+
+    def add(self, answers: Answers) -> None:
+        for schema_id, answer in answers.items():
+            if isinstance(answer, UnknownSchema):
+                self.writers.add_unknown(schema_id)
+            elif isinstance(answer, UnusableSchema):
+                self.writers.add_unknown(schema_id, f"cannot be read: {answer.why}")
+            elif answer.format != "AVRO":
+                self.writers.add_unknown(schema_id, f"is of the type {answer.format}, not AVRO")
+            else:
+                self.writers.add(schema_id, answer.text, answer.references)
+            self.answers[schema_id] = answer
+
+
+class Decoders:
+    """``planner.ports.DecoderFactory`` for tables of all formats. Thread-safe.
+
+    ``open_registry`` returns the registry of a name in the settings, None for the nameless one; it raises BadConfig where
+    there is none. Without it a decoder raises SchemasNeeded for ids that ``add`` was not given.
+    """
+
+    def __init__(
+        self,
+        open_registry: Callable[[str | None], Registry] | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._open_registry = open_registry
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._eras: dict[tuple[object, ...], _Era] = {}
+        self._registries: dict[str | None, Registry] = {}
+
+    def __call__(self, table: str, schema: TableSchema, binding: Binding) -> Decoder:
+        """Build the decoder of a table.
+
+        Raises:
+            As ``connectors.decoding.registry.decoder_for``.
+            SchemaRegistryChanged: as ``check``.
+        """
+        if not isinstance(binding.format, AvroFormat):
+            return decoder_for(table, schema, binding)
+        self.check(table, binding)
+        decoder = decoder_for(table, schema, binding, self._era(binding.format).writers)
+        return _AskingDecoder(decoder, lambda ids: self.ask(table, binding, ids))
+
+    def ask(self, table: str, binding: Binding, ids: Collection[int]) -> None:
+        """Ask the table's registry for the schemas of ids.
+
+        Raises:
+            SchemasNeeded: this process has no registries.
+            SchemaRegistryUnavailable: no answer in time.
+            SchemaRegistryChanged: as ``check``.
+            BadConfig, BadBinding: the registry's settings are wrong, or missing.
+        """
+        form = _avro(binding)
+        if self._open_registry is None:
+            raise SchemasNeeded(
+                f"{table}: records have schemas that their reader was not given; try again.",
+                ids=" ".join(map(str, sorted(ids))),
+            )
+        registry = self._registry(form.registry)
+        answers: dict[int, Answer] = {}
+        if FIXED_ID in ids and form.fixed is not None:
+            answers[FIXED_ID] = registry.by_subject(*form.fixed, timeout_s=self._timeout_s)
+        numbers = [schema_id for schema_id in ids if schema_id != FIXED_ID]
+        if numbers:
+            answers |= registry.by_ids(numbers, timeout_s=self._timeout_s)
+        self.add(binding, answers)
+        self.check(table, binding)
+
+    def check(self, table: str, binding: Binding) -> None:
+        """Check what this process knows of ids against the table's ledger; ids that it has not met yet are not asked for.
+
+        Raises:
+            SchemaRegistryChanged: one means another schema than when records with it were tiered.
+        """
+        if isinstance(binding.format, AvroFormat) and binding.format.ledger.fingerprints:
+            known = self._era(binding.format).writers.fingerprints
+            binding.format.ledger.check(TableName.parse(table), known)
+
+    def add(self, binding: Binding, answers: Answers) -> None:
+        """Take what another process was answered."""
+        self._era(_avro(binding)).add(answers)
+
+    def answers(self, binding: Binding) -> Answers:
+        """Return what is known of the table's registry, for other processes; of tables without one nothing."""
+        if not isinstance(binding.format, AvroFormat):
+            return {}
+        return dict(self._era(binding.format).answers)
+
+    def writers(self, binding: Binding) -> Writers:
+        return self._era(_avro(binding)).writers
+
+    def _era(self, form: AvroFormat) -> _Era:
+        with self._lock:
+            return self._eras.setdefault((form.registry, form.fixed, form.ledger.era), _Era())
+
+    def _registry(self, name: str | None) -> Registry:
+        with self._lock:
+            if name not in self._registries and self._open_registry is not None:
+                self._registries[name] = self._open_registry(name)
+            return self._registries[name]
+
+
+def _avro(binding: Binding) -> AvroFormat:
+    if not isinstance(binding.format, AvroFormat):
+        raise InternalError(f"The format {binding.format.name} has no schemas of writers.")
+    return binding.format
+
+
+@dataclass(frozen=True, slots=True)
+class _AskingDecoder:
+    """Asks for the schemas that a batch needs, and decodes it again."""
+
+    decoder: Decoder
+    ask: Callable[[Collection[int]], None]
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return self.decoder.reads
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """See ``planner.ports.Decoder.decode``. Raises also as ``Decoders.ask``."""
+        decoded = self.decoder.decode(batch)
+        while decoded.needs:
+            self.ask(decoded.needs)
+            decoded = self.decoder.decode(batch)
+        return decoded
