@@ -101,7 +101,7 @@ Decide = Callable[[TableSchema, Mapping[str, str]], Evolving | None]
 
 def evolve(schema: TableSchema, writer: WriterSchema) -> Evolution:
     """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``."""
-    items = list(_columns(schema, _fields(writer.root)))
+    items = list(_columns(schema, record_fields(writer)))
     return Evolution(
         tuple(each for each in items if isinstance(each, AddColumn | Widen | MakeOptional)),
         tuple(each for each in items if isinstance(each, Misfit)),
@@ -109,9 +109,10 @@ def evolve(schema: TableSchema, writer: WriterSchema) -> Evolution:
     )
 
 
-def _fields(root: WriterType) -> tuple[tuple[str, WriterType], ...]:
-    value = root.value
-    return members_of(value) if value.kind == "record" else (("value", root),)
+def record_fields(writer: WriterSchema) -> tuple[tuple[str, WriterType], ...]:
+    """Return names and types of what becomes columns: a record's fields, or the one ``value``."""
+    value = writer.root.value
+    return members_of(value) if value.kind == "record" else (("value", writer.root),)
 
 
 def spelled_path(path: Path) -> str:
