@@ -306,7 +306,7 @@ def main(names: Sequence[str]) -> int:
             failed = True
             print(error.message, file=sys.stderr)  # noqa: T201
         else:
-            size_mb = sum(jar.stat().st_size for jar in jars) / 1e6
+            size_mb = sum(file.stat().st_size for file in jars[0].parent.rglob("*")) / 1e6
             print(f"{set_name}: {len(jars)} jars, {size_mb:.0f} MB")  # noqa: T201
     return int(failed)
 

@@ -107,14 +107,13 @@ class SchemaRegistry:
             open_ids = [schema_id for schema_id in open_ids if schema_id not in answers]
             if not open_ids:
                 return answers
-            left = end - self._clock()
-            if left <= 0:
+            if end - self._clock() <= _ASK_AGAIN_S:
                 ids_text = ", ".join(map(str, open_ids[:5]))
                 raise SchemaRegistryUnavailable(
                     f"{self._who} does not know schema id {ids_text} yet; retry in {self._grace_s:g} s.",
                     schema_ids=tuple(open_ids),
                 )
-            self._sleep(min(_ASK_AGAIN_S, left))
+            self._sleep(_ASK_AGAIN_S)
 
     def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
         """Return one version of a subject, also where it was deleted softly. Its id is the answer's."""
