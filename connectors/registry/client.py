@@ -147,16 +147,22 @@ class SchemaRegistry:
         self, schema_id: int, *, timeout_s: float
     ) -> tuple[tuple[str, int], ...] | UnknownSchema | None:
         """Return the subjects and versions that an id is registered as, sorted; None from a registry that cannot say."""
-        path = f"schemas/ids/{schema_id}/versions"
-        answer = self._http.get(path, timeout_s=timeout_s)
+        try:
+            answer = self._http.get(f"schemas/ids/{schema_id}/versions", timeout_s=timeout_s)
+        except BadConfig as error:
+            if error.facts.get("status") in _NO_SUCH_REQUEST:
+                return None
+            raise
         if answer is None:
             return UnknownSchema(f"schema id {schema_id}")
-        try:
-            return tuple(
-                sorted((str(item["subject"]), int(item["version"])) for item in answer)
-            )  # type: ignore[attr-defined]
-        except (TypeError, KeyError, ValueError):
-            raise self._strange("a list of subjects and versions") from None
+        pairs = []
+        for item in answer if isinstance(answer, list) else (answer,):
+            match item:
+                case {"subject": str(subject), "version": int(version)}:
+                    pairs.append((subject, version))
+                case _:
+                    raise self._strange("a list of subjects and versions")
+        return tuple(sorted(pairs))
 
     def subjects(self, *, timeout_s: float) -> tuple[str, ...]:
         """Return the names of all subjects that were not deleted."""

@@ -47,6 +47,10 @@ def scripted_registry(
     is_over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
         def do_GET(self) -> None:
             registry.paths.append(self.path)
             registry.logins.append(self.headers.get("Authorization"))
