@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +45,8 @@ class Coordinate:
     revision: str
     transitive: bool = False
     classifier: str = ""
+    #: ``tar.gz``: a whole program, unpacked into the set's folder.
+    packaging: str = "jar"
 
     def __str__(self) -> str:
         return ":".join(
@@ -52,7 +55,8 @@ class Coordinate:
 
     @property
     def file(self) -> str:
-        return "-".join(filter(None, (self.module, self.revision, self.classifier))) + ".jar"
+        name = "-".join(filter(None, (self.module, self.revision, self.classifier)))
+        return f"{name}.{self.packaging}"
 
 
 #: Versions that work together. The JDBC driver and the Iceberg runtime are shaded: they bring
@@ -70,6 +74,15 @@ SETS: dict[str, tuple[Coordinate, ...]] = {
     "s3": (Coordinate("org.apache.iceberg", "iceberg-aws-bundle", "1.12.0"),),
     "postgresql": (Coordinate("org.postgresql", "postgresql", "42.7.8"),),
     "flight-jdbc": (Coordinate("org.apache.arrow", "flight-sql-jdbc-driver", "18.3.0"),),
+    "schema-registry": (
+        Coordinate(
+            "io.apicurio",
+            "apicurio-registry-app",
+            "3.3.3",
+            classifier="all",
+            packaging="tar.gz",
+        ),
+    ),
 }
 
 #: How much a set's download is, so that progress has an end: bytes, and a wait for each file that Ivy asks for.
@@ -80,6 +93,7 @@ SET_SIZES = {
     "s3": 72_000_000,
     "postgresql": 1_100_000,
     "flight-jdbc": 46_000_000,
+    "schema-registry": 159_000_000,
 }
 _FILE_SIZE = 150_000
 
@@ -87,7 +101,7 @@ _FILE_SIZE = 150_000
 Progress = Callable[[float], None]
 
 # Maven's packaging "bundle" is a jar with OSGi headers; without it snappy and snakeyaml would be missing.
-_JAR_TYPES = ("jar", "bundle")
+_TYPES = ("jar", "bundle", "tar.gz")
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
@@ -97,7 +111,7 @@ def resolve(
     *,
     progress: Progress | None = None,
 ) -> tuple[Path, ...]:
-    """Return the jars of a set, sorted by name; downloads them on first use.
+    """Return the jars of a set, sorted by name; downloads them on first use. Of a program, those beside its folders.
 
     ``coordinates`` are those of a set that is none of ``SETS``. ``progress`` is called only while something is downloaded.
 
@@ -189,14 +203,18 @@ def _download(
         (work / "ivy.xml").write_text(_ivy_file(set_name, coordinates))
         # Ivy's own cache is not safe between processes, so each download has one of its own.
         command = [java(), "-jar", str(_ivy_jar()), "-cache", "ivy-cache", "-ivy", "ivy.xml"]
-        command += ["-confs", "default", "-types", *_JAR_TYPES, "-retrieve", f"jars/{_PATTERN}"]
+        command += ["-confs", "default", "-types", *_TYPES, "-retrieve", f"jars/{_PATTERN}"]
         log = work / "ivy.log"
         code = _run_ivy(set_name, command, log, progress)
         jars = work / "jars"
-        names = {path.name for path in jars.glob("*.jar")}
+        names = {path.name for path in jars.glob("*")}
         missing = [str(item) for item in coordinates if item.file not in names]
         if code or missing:
             raise _unavailable(set_name, _reason(log) or ", ".join(missing))
+        for archive in jars.glob("*.tar.gz"):
+            with tarfile.open(archive) as program:
+                program.extractall(jars, filter="data")
+            archive.unlink()
         jars.rename(folder)
 
 
@@ -242,7 +260,8 @@ def _ivy_file(set_name: str, coordinates: tuple[Coordinate, ...]) -> str:
 def _artifact(item: Coordinate) -> str:
     if not item.classifier:
         return ""
-    return f'<artifact name={quoteattr(item.module)} type="jar" m:classifier={quoteattr(item.classifier)}/>'
+    kind = quoteattr(item.packaging)
+    return f"<artifact name={quoteattr(item.module)} type={kind} ext={kind} m:classifier={quoteattr(item.classifier)}/>"
 
 
 def _ivy_jar() -> Path:
@@ -287,7 +306,7 @@ def main(names: Sequence[str]) -> int:
             failed = True
             print(error.message, file=sys.stderr)  # noqa: T201
         else:
-            size_mb = sum(jar.stat().st_size for jar in jars) / 1e6
+            size_mb = sum(file.stat().st_size for file in jars[0].parent.rglob("*")) / 1e6
             print(f"{set_name}: {len(jars)} jars, {size_mb:.0f} MB")  # noqa: T201
     return int(failed)
 

@@ -39,6 +39,7 @@ pytest_plugins = [
     "tests.fixtures.postgresql",
     "tests.fixtures.guarded_kafka",
     "tests.fixtures.rest_catalog",
+    "tests.fixtures.schema_registry",
     "tests.fixtures.live_harness",
     "tests.fixtures.catalog_on_s3",
     "tests.fixtures.spark",

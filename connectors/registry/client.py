@@ -107,14 +107,13 @@ class SchemaRegistry:
             open_ids = [schema_id for schema_id in open_ids if schema_id not in answers]
             if not open_ids:
                 return answers
-            left = end - self._clock()
-            if left <= 0:
+            if end - self._clock() <= _ASK_AGAIN_S:
                 ids_text = ", ".join(map(str, open_ids[:5]))
                 raise SchemaRegistryUnavailable(
                     f"{self._who} does not know schema id {ids_text} yet; retry in {self._grace_s:g} s.",
                     schema_ids=tuple(open_ids),
                 )
-            self._sleep(min(_ASK_AGAIN_S, left))
+            self._sleep(_ASK_AGAIN_S)
 
     def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
         """Return one version of a subject, also where it was deleted softly. Its id is the answer's."""
@@ -148,16 +147,22 @@ class SchemaRegistry:
         self, schema_id: int, *, timeout_s: float
     ) -> tuple[tuple[str, int], ...] | UnknownSchema | None:
         """Return the subjects and versions that an id is registered as, sorted; None from a registry that cannot say."""
-        path = f"schemas/ids/{schema_id}/versions"
-        answer = self._http.get(path, timeout_s=timeout_s)
+        try:
+            answer = self._http.get(f"schemas/ids/{schema_id}/versions", timeout_s=timeout_s)
+        except BadConfig as error:
+            if error.facts.get("status") in _NO_SUCH_REQUEST:
+                return None
+            raise
         if answer is None:
             return UnknownSchema(f"schema id {schema_id}")
-        try:
-            return tuple(
-                sorted((str(item["subject"]), int(item["version"])) for item in answer)
-            )  # type: ignore[attr-defined]
-        except (TypeError, KeyError, ValueError):
-            raise self._strange("a list of subjects and versions") from None
+        pairs = []
+        for item in answer if isinstance(answer, list) else (answer,):
+            match item:
+                case {"subject": str(subject), "version": int(version)}:
+                    pairs.append((subject, version))
+                case _:
+                    raise self._strange("a list of subjects and versions")
+        return tuple(sorted(pairs))
 
     def subjects(self, *, timeout_s: float) -> tuple[str, ...]:
         """Return the names of all subjects that were not deleted."""

@@ -170,7 +170,7 @@ class RegistryHttp:
                 fix = (
                     f"set ssl.ca.location in [{self._section}] to that authority's certificate"
                 )
-            return BadConfig(f"the certificate of {self._who[4:]} {what}; {fix}.")
+            return BadConfig(f"the certificate of {self._who} {what}; {fix}.")
         return BadConfig(
             f"TLS with {self._who} fails ({cause.reason}); check url and the ssl.* options in [{self._section}]."
         )

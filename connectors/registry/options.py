@@ -28,7 +28,7 @@ _BEARER: Mapping[str, tuple[str, ...]] = {
     ),
     "OAUTHBEARER_AZURE_IMDS": (),
 }
-_KNOWN = (
+_OPTIONS = (
     *("url", "proxy", _USER_INFO, *_FILES, "ssl.key.password", *NUMBERS, _SOURCE),
     *("bearer.auth.logical.cluster", "bearer.auth.identity.pool.id"),
     *("bearer.auth.issuer.endpoint.query", *_BEARER["STATIC_TOKEN"], *_BEARER["OAUTHBEARER"]),
@@ -61,9 +61,9 @@ def checked(options: Mapping[str, str]) -> dict[str, str]:
     for key in options:
         if key in _WITHOUT_EFFECT:
             raise BadConfig(f"{key}: {_WITHOUT_EFFECT[key]}; remove it.", key=key)
-        if key not in _KNOWN:
-            close = difflib.get_close_matches(key, _KNOWN, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_KNOWN)}."
+        if key not in _OPTIONS:
+            close = difflib.get_close_matches(key, _OPTIONS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_OPTIONS)}."
             raise BadConfig(f"{key}: unknown option of schema registries; {hint}", key=key)
     if not options.get("url"):
         raise BadConfig("url: it is missing; set it to the registry's URL.", key="url")

@@ -28,7 +28,8 @@ def stub_java(home: Path, version: str) -> None:
 
 def test_an_unknown_set_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(
-        BadConfig, match="there are kafka, iceberg, s3, postgresql, flight-jdbc"
+        BadConfig,
+        match="there are kafka, iceberg, s3, postgresql, flight-jdbc, schema-registry",
     ):
         jars.resolve("spark")
 

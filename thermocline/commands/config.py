@@ -14,6 +14,7 @@ from rich.text import Text
 
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import section_of
+from connectors.registry.options import section_of as registry_section
 from connectors.spark.catalogs import catalog_conf
 from planner.errors import BadConfig, RequestError
 from thermocline.catalog_access import engine_secrets
@@ -101,6 +102,9 @@ def _printable(settings: Settings) -> Iterator[tuple[str, object]]:
     for name, options in settings.clusters.items():
         for key, value in options.items():
             yield f"{section_of(name)}.{key}", masked(key, value)
+    for name, options in settings.registries.items():
+        for key, value in options.items():
+            yield f"{registry_section(name)}.{key}", masked(key, value)
     for section in own_sections():
         for key, value in getattr(settings, section):
             full = f"{section}.{key}"

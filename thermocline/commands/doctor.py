@@ -24,7 +24,7 @@ from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
 from thermocline.doctor.least_rights import Right, TableAccess, least_rights
 from thermocline.doctor.machine import machine
 from thermocline.doctor.stores import stores
-from thermocline.doctor.systems import brokers, catalogs
+from thermocline.doctor.systems import brokers, catalogs, registries
 from thermocline.doctor.tables import tables
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -49,7 +49,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 def command(
     config: str | None, as_json: bool, as_rights: bool, as_engines: bool, user: str | None
 ) -> None:
-    """Check the set-up: machine, settings, brokers, catalogs, stores, clocks, rights, bound tables.
+    """Check the set-up: machine, settings, brokers, schema registries, catalogs, stores, clocks, rights, bound tables.
 
     Writes and removes one small file where each catalog has its data; changes nothing else. Exit code 1 when a check fails,
     0 when there are warnings only.
@@ -95,6 +95,7 @@ def examined(config: str | None) -> Iterator[Finding]:
     settings = load(config)
     yield from machine(settings, config)
     yield from brokers(settings)
+    yield from registries(settings)
     by_catalog: dict[str, list[TableName]] = {}
     yield from catalogs(settings, by_catalog)
     yield from stores(settings, by_catalog)

@@ -6,13 +6,13 @@ import re
 
 MASK = "********"
 
-# Words of option names whose values are credentials, over pyiceberg, librdkafka, Spark and Hadoop:
+# Words of option names whose values are credentials, over pyiceberg, librdkafka, confluent-kafka, Spark and Hadoop:
 # `credential`, `token`, `s3.secret-access-key`, `adls.account-key`, `sasl.password`, `ssl.key.pem`,
-# `sasl.oauthbearer.config`, `fs.s3a.secret.key`, `header.Authorization` …
+# `sasl.oauthbearer.config`, `basic.auth.user.info`, `fs.s3a.secret.key`, `header.Authorization` …
 _SECRET = re.compile(
     r"secret|passw|passphrase|token|credential|authorization|cookie|signature|private|jaas|\bsas\b|"
     r"connection-string|account[.-]key|access[.-]key(?![.-]id)|api[.-]?key|key\.pem|keystore\.pem|"
-    r"oauthbearer\.config|assertion(?!\.(algorithm|file|claim|jose))|^header\.",
+    r"oauthbearer\.config|auth\.user\.info|assertion(?!\.(algorithm|file|claim|jose))|^header\.",
     re.IGNORECASE,
 )
 # Names with one of those words that say where or how, not what.

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from connectors.kafka.settings import checked
+from connectors.registry import options as registry_options
 from planner.errors import BadConfig
 from planner.names import CLUSTER_NAME
 from thermocline.config.catalog_types import catalog_mistake
@@ -243,13 +244,17 @@ class Tier(_Section):
 class Settings(_Section):
     """All settings of one installation.
 
-    ``catalogs`` hold pyiceberg's own property names per catalog, ``kafka`` librdkafka's.
+    ``catalogs`` hold pyiceberg's own property names per catalog, ``kafka`` librdkafka's, ``schema_registry`` those of
+    confluent-kafka's client.
     """
 
     catalogs: dict[str, VendorOptions] = Field(default_factory=dict)
     kafka: VendorOptions = Field(default_factory=Options)
     #: More clusters, as ``kafka``; a table's property ``thermocline.kafka`` names one.
     kafka_clusters: dict[str, VendorOptions] = Field(default_factory=dict)
+    schema_registry: VendorOptions = Field(default_factory=Options)
+    #: More registries, as ``schema_registry``; a table's property ``thermocline.registry`` names one.
+    schema_registries: dict[str, VendorOptions] = Field(default_factory=dict)
     server: Server = Server()
     iceberg_rest: IcebergRest = IcebergRest()
     access: AccessSettings = AccessSettings()
@@ -266,6 +271,12 @@ class Settings(_Section):
         """Properties of each configured Kafka cluster by name; that of ``[kafka]`` has an empty one. Secrets are plain."""
         own = {"": self.kafka} if self.kafka else {}
         return {name: dict(options) for name, options in (own | self.kafka_clusters).items()}
+
+    @property
+    def registries(self) -> dict[str, dict[str, str]]:
+        """Options of each configured schema registry by name, as ``clusters``. Secrets are plain."""
+        own = {"": self.schema_registry} if self.schema_registry else {}
+        return {name: dict(options) for name, options in (own | self.schema_registries).items()}
 
     def require_clusters(self) -> dict[str, dict[str, str]]:
         """Return ``clusters``, at least one.
@@ -349,11 +360,19 @@ def validate(written: Written) -> tuple[Settings | None, tuple[Problem, ...]]:
             for entry in error.errors(include_input=False, include_url=False)
         )
     problems = []
-    for name in settings.kafka_clusters:
-        if not CLUSTER_NAME.fullmatch(name):
-            key = f"kafka_clusters.{name}"
-            problems.append(Problem("error", key, "its name has other characters than letters, digits, _ and -",
-                                    "rename it", written.origin(key)))  # fmt: skip
+    for section in ("kafka_clusters", "schema_registries"):
+        for name in getattr(settings, section):
+            if not CLUSTER_NAME.fullmatch(name):
+                key = f"{section}.{name}"
+                problems.append(Problem("error", key, "its name has other characters than letters, digits, _ and -",
+                                        "rename it", written.origin(key)))  # fmt: skip
+    for name, options in settings.registries.items():
+        try:
+            registry_options.checked(options)
+        except BadConfig as error:
+            key = f"{registry_options.section_of(name)}.{error.facts['key']}"
+            what, _, fix = error.message.rstrip(".").partition(": ")[2].rpartition("; ")
+            problems.append(Problem("error", key, what, fix, written.origin(key)))
     for name, options in settings.catalogs.items():
         mistake = catalog_mistake(options)
         if mistake is not None:

@@ -25,6 +25,8 @@ SECTIONS = frozenset(
         "catalogs",
         "kafka",
         "kafka_clusters",
+        "schema_registry",
+        "schema_registries",
         "server",
         "iceberg_rest",
         "access",
@@ -41,6 +43,8 @@ MAX_DEPTH = 32
 VENDOR_SECTIONS = {
     ("kafka",): ".",
     ("kafka_clusters", "*"): ".",
+    ("schema_registry",): ".",
+    ("schema_registries", "*"): ".",
     ("catalogs", "*"): "-",
     ("tier", "conf"): ".",
     ("iceberg_rest", "credentials", "*"): "-",

@@ -1,22 +1,28 @@
-"""The systems: each bootstrap server, each catalog, and its clock."""
+"""The systems: each bootstrap server, each schema registry, each catalog, and its clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 
 from connectors.iceberg.probe import catalog_skew, may_commit
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.probe import bootstrap_servers, reach
 from connectors.kafka.settings import section_of
+from connectors.registry.options import urls
+from connectors.registry.registries import SchemaRegistries
 from planner.errors import FederationError
 from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
+from thermocline.config.masking import masked
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 
 #: Beyond it, ages and retention are told wrongly; signatures of object stores fail at minutes.
 MAX_SKEW_S = 5.0
+#: How long a schema registry has for its answer.
+_REGISTRY_S = 5.0
 
 
 def brokers(settings: Settings) -> Findings:
@@ -58,6 +64,33 @@ def _brokers(name: str, options: Mapping[str, str]) -> Findings:
             f"the bootstrap servers belong to different clusters: {', '.join(sorted(clusters))}",
             "name servers of one cluster; offsets of one mean nothing on the other",
         )
+
+
+def registries(settings: Settings) -> Findings:
+    """Ask each URL of each schema registry by itself, as bootstrap servers; nothing where none is configured."""
+    for name, options in settings.registries.items():
+        yield from _registry(name, options)
+
+
+def _registry(name: str, options: Mapping[str, str]) -> Findings:
+    check = f"schema registry {name}".rstrip()
+    addresses = urls(options)
+    findings = []
+    for url in addresses:
+        at = f"{check} at {masked('url', url)}" if len(addresses) > 1 else check
+        try:
+            with SchemaRegistries({name: {**options, "url": url}}) as every:
+                subjects = every.of(name).subjects(timeout_s=_REGISTRY_S)
+        except FederationError as error:
+            what, _, fix = error.message.rstrip(".").rpartition("; ")
+            findings.append(fail(at, what, fix))
+        else:
+            findings.append(ok(at, f"answers, {len(subjects)} subjects"))
+    # One that answers does for all, until it does not.
+    is_reached = any(finding.state == "ok" for finding in findings)
+    for finding in findings:
+        is_warning = is_reached and finding.state == "fail"
+        yield replace(finding, state="warn") if is_warning else finding
 
 
 def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings:

@@ -187,7 +187,13 @@ def _named(settings: Settings, config: str | None) -> Iterator[Path]:
     yield chosen_file(config).absolute()
     for name in filter(None, (settings.access.credentials_file, *settings.access.tls_files)):
         yield Path(name).absolute()
-    yield from _of_options((*settings.clusters.values(), *settings.catalogs.values()))
+    yield from _of_options(
+        (
+            *settings.clusters.values(),
+            *settings.registries.values(),
+            *settings.catalogs.values(),
+        )
+    )
 
 
 def _of_options(sections: Iterable[Mapping[str, str]]) -> Iterator[Path]:

@@ -1,0 +1,391 @@
+"""What else may answer at a schema registry's URL, or not answer: each fault has its sentence, and no secret is in any."""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from connectors.registry.client import SchemaRegistry
+from connectors.registry.http import MAX_ANSWER_BYTES
+from connectors.registry.registries import SchemaRegistries
+from connectors.registry.texts import MAX_REFERENCES, MAX_TEXT_BYTES, UnusableSchema, WriterText
+from planner.errors import BadConfig, FederationError, SchemaRegistryUnavailable
+from tests.fixtures.certificates import Authority, Pem
+from tests.harness.ports import lasting_port
+from tests.harness.scripted_registry import Reply, missing, scripted_registry
+
+QUICK = {"retries.wait.ms": "1"}
+HTML = "<html><body>Welcome</body></html>"
+STRANGE = "is url in [schema_registry] the registry's URL?"
+PASSWORD = "hush-hush"
+
+
+def schema(text: str = '"int"', *references: tuple[str, str, int]) -> Reply:
+    names = ("name", "subject", "version")
+    return Reply(
+        {
+            "id": 7,
+            "version": 1,
+            "schema": text,
+            "references": [dict(zip(names, each, strict=True)) for each in references],
+        }
+    )
+
+
+def error_of(url: str, timeout_s: float = 10, **options: str) -> FederationError:
+    """The error of asking for schema id 7."""
+    with pytest.raises(FederationError) as caught:
+        ask(url, timeout_s, **options)
+    return caught.value
+
+
+def ask(url: str, timeout_s: float = 10, **options: str) -> object:
+    every = {"url": url, **QUICK, **{k.replace("_", "."): v for k, v in options.items()}}
+    with SchemaRegistry(every) as registry:
+        return registry.by_id(7, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        (Reply(HTML, kind="text/html; charset=utf-8"), "answered text/html, not JSON"),
+        (Reply(HTML, 404, "text/html"), "answered text/html, not JSON"),
+        (Reply("", 302, "text/html"), "answered with a redirect (HTTP 302)"),
+        (Reply("certainly", kind="application/json"), "answered what is not JSON"),
+        (Reply("", 204), "answered what is not JSON"),
+        (Reply("[" * 100_000, kind="application/json"), "answered what is not JSON"),
+        (Reply({"status": "UP"}), "answered JSON that is not a schema"),
+        (Reply([1, 2]), "answered JSON that is not a schema"),
+        (Reply({"schema": '"int"', "references": [7]}), "answered JSON that is not a schema"),
+        (Reply({"detail": "no such path"}, 404), "answered HTTP 404"),
+        (Reply(f'"{"x" * MAX_ANSWER_BYTES}"'), "answered more than 32 MB"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_registry_is_named_by_what_it_answers(reply: Reply, sentence: str) -> None:
+    with scripted_registry(reply) as registry:
+        error = error_of(registry.url)
+        assert type(error) is BadConfig
+        assert error.message == f"the schema registry {sentence}; {STRANGE}"
+        # Nothing that asking again would cure.
+        assert len(registry.paths) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 407])
+@pytest.mark.parametrize(
+    "reply",
+    [Reply({"error_code": 40101, "message": "no"}), Reply(HTML, kind="text/html")],
+    ids=["json", "html"],
+)
+def test_a_refused_login_is_named(status: int, reply: Reply) -> None:
+    reply.status = status
+    with scripted_registry(reply) as registry:
+        error = error_of(registry.url, basic_auth_user_info=f"alice:{PASSWORD}")
+        assert type(error) is BadConfig
+        assert error.message == (
+            f"the schema registry refuses the login (HTTP {status}); check basic.auth.user.info or bearer.auth.* "
+            "in [schema_registry]."
+        )
+        assert len(registry.paths) == 1
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503, 507])
+def test_an_outage_is_asked_again_and_then_unavailable(status: int) -> None:
+    with scripted_registry(Reply(HTML, status, "text/html")) as registry:
+        error = error_of(registry.url)
+        assert type(error) is SchemaRegistryUnavailable
+        assert error.message == (
+            f"the schema registry answers HTTP {status}; retry when it is well again."
+        )
+        assert len(registry.paths) == 4
+        registry.answer = lambda _path: schema() if len(registry.paths) == 6 else Reply("", 503)
+        assert ask(registry.url) == WriterText(7, '"int"', {}, "AVRO")
+
+
+def test_an_outage_is_never_kept_and_an_answer_always() -> None:
+    replies = [Reply("", 503), schema()]
+    with (
+        scripted_registry(lambda _path: replies.pop(0)) as scripted,
+        SchemaRegistry({"url": scripted.url, "max.retries": "0"}) as registry,
+    ):
+        with pytest.raises(SchemaRegistryUnavailable, match="answers HTTP 503"):
+            registry.by_id(7, timeout_s=10)
+        for _ in range(3):
+            assert registry.by_id(7, timeout_s=10) == WriterText(7, '"int"', {}, "AVRO")
+        assert len(scripted.paths) == 2
+
+
+def test_many_threads_that_want_one_id_ask_once() -> None:
+    at_once = threading.Barrier(8)
+
+    def by_id(registry: SchemaRegistry) -> object:
+        at_once.wait()
+        return registry.by_id(7, timeout_s=10)
+
+    with (
+        scripted_registry(schema()) as scripted,
+        SchemaRegistry({"url": scripted.url}) as registry,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        answers = list(pool.map(by_id, [registry] * 8))
+        assert answers == [WriterText(7, '"int"', {}, "AVRO")] * 8
+        assert len(scripted.paths) == 1
+
+
+def test_one_that_hangs_is_unavailable_when_the_time_is_over() -> None:
+    with scripted_registry(Reply(hangs=True)) as registry:
+        error = error_of(registry.url, timeout_s=0.3)
+    assert type(error) is SchemaRegistryUnavailable
+    assert error.message == "the schema registry did not answer in time; retry when it does."
+
+
+def test_another_url_answers_for_one_that_hangs_is_away_or_is_no_registry() -> None:
+    with (
+        scripted_registry(Reply(hangs=True)) as hanging,
+        scripted_registry(Reply(HTML, kind="text/html")) as other,
+        scripted_registry(schema()) as registry,
+    ):
+        away = f"http://127.0.0.1:{lasting_port()}"
+        for first in (away, other.url, hanging.url):
+            assert ask(f"{first}/, {registry.url}", 2) == WriterText(7, '"int"', {}, "AVRO")
+        assert len(hanging.paths) == len(other.paths) == 1
+
+
+@pytest.mark.parametrize(
+    ("login", "options", "header"),
+    [
+        ("", {"basic_auth_user_info": f"alice:{PASSWORD}"}, "Basic YWxpY2U6aHVzaC1odXNo"),
+        (f"alice:{PASSWORD}@", {}, "Basic YWxpY2U6aHVzaC1odXNo"),
+        (
+            "",
+            {
+                "bearer_auth_credentials_source": "STATIC_TOKEN",
+                "bearer_auth_token": PASSWORD,
+                "bearer_auth_logical_cluster": "lsrc-1",
+            },
+            f"Bearer {PASSWORD}",
+        ),
+    ],
+    ids=["basic", "in the URL", "bearer"],
+)
+def test_logins_reach_the_registry_and_neither_logs_nor_errors(
+    login: str, options: dict[str, str], header: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    replies = [schema(), Reply("", 401), Reply("", 500), Reply(HTML, kind="text/html")]
+    texts = []
+    with scripted_registry(lambda _path: replies.pop(0)) as registry:
+        url = registry.url.replace("://", f"://{login}")
+        assert ask(url, **options) == WriterText(7, '"int"', {}, "AVRO")
+        texts = [error_of(url, **options, max_retries="0").message for _ in range(3)]
+        assert registry.logins == [header] * 4
+    away = f"http://{login}127.0.0.1:{lasting_port()}"
+    texts += [error_of(away, **options).message, caplog.text]
+    assert PASSWORD not in "".join(texts)
+    assert "alice" not in "".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("token_reply", "sentence"),
+    [
+        (Reply({"access_token": "abc", "expires_in": 300, "token_type": "Bearer"}), None),
+        (
+            Reply({"error": "invalid_client", "error_description": PASSWORD}, 401),
+            "no token was issued for this login; check bearer.auth.* in [schema_registry].",
+        ),
+        (
+            Reply({"error": "server_error"}, 503),
+            "who issues its tokens does not answer; retry when it does.",
+        ),
+        (None, "who issues its tokens does not answer; retry when it does."),
+    ],
+    ids=["well", "refused", "busy", "away"],
+)
+def test_tokens_by_client_credentials(token_reply: Reply | None, sentence: str | None) -> None:
+    with (
+        scripted_registry(schema()) as registry,
+        scripted_registry(token_reply or Reply()) as issuer,
+    ):
+        at = f"http://127.0.0.1:{lasting_port()}" if token_reply is None else issuer.url
+        options = {
+            "bearer_auth_credentials_source": "OAUTHBEARER",
+            "bearer_auth_client_id": "thermocline",
+            "bearer_auth_client_secret": PASSWORD,
+            "bearer_auth_scope": "schemas",
+            "bearer_auth_logical_cluster": "lsrc-1",
+            "bearer_auth_issuer_endpoint_url": f"{at}/token",
+        }
+        if sentence is None:
+            assert ask(registry.url, **options) == WriterText(7, '"int"', {}, "AVRO")
+            assert registry.logins == ["Bearer abc"]
+            return
+        error = error_of(registry.url, **options)
+        is_outage = "retry" in sentence
+        assert type(error) is (SchemaRegistryUnavailable if is_outage else BadConfig)
+        assert error.message == f"the schema registry cannot be asked: {sentence}"
+        assert registry.paths == []
+
+
+def server_side(pem: Pem, folder: Path, client_ca: bytes | None = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    (folder / "server.pem").write_bytes(pem.certificate + pem.key)
+    context.load_cert_chain(folder / "server.pem")
+    if client_ca is not None:
+        context.load_verify_locations(cadata=client_ca.decode())
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_certificates_that_do_not_fit_are_named(authority: Authority, tmp_path: Path) -> None:
+    ca, key = tmp_path / "ca.pem", tmp_path / "client.pem"
+    ca.write_bytes(authority.certificate)
+    client = authority.client("thermocline")
+    key.write_bytes(client.certificate + client.key)
+    other = authority.server("registry.example")
+    with scripted_registry(schema(), server_side(authority.server(), tmp_path)) as registry:
+        secure = registry.url.replace("http:", "https:")
+        untrusted = error_of(secure)
+        assert ask(secure, ssl_ca_location=str(ca)) == WriterText(7, '"int"', {}, "AVRO")
+        assert type(error_of(registry.url)) is SchemaRegistryUnavailable
+    with scripted_registry(schema(), server_side(other, tmp_path)) as registry:
+        secure = registry.url.replace("http:", "https:")
+        elsewhere = error_of(secure, ssl_ca_location=str(ca))
+    of_client = server_side(authority.server(), tmp_path, authority.certificate)
+    with scripted_registry(schema(), of_client) as registry:
+        secure = registry.url.replace("http:", "https:")
+        anonymous = error_of(secure, ssl_ca_location=str(ca))
+        options = {"ssl_ca_location": str(ca), "ssl_certificate_location": str(key)}
+        assert ask(secure, **options) == WriterText(7, '"int"', {}, "AVRO")
+    with scripted_registry(schema()) as registry:
+        plain = error_of(registry.url.replace("http:", "https:"))
+    certificate = "the certificate of the schema registry"
+    assert [error.message for error in (untrusted, elsewhere, anonymous, plain)] == [
+        f"{certificate} is signed by no authority that is trusted here; set ssl.ca.location in [schema_registry] "
+        "to that authority's certificate.",
+        f"{certificate} is of another host; name a host of the certificate as url in [schema_registry].",
+        "TLS with the schema registry fails (TLSV13_ALERT_CERTIFICATE_REQUIRED); check url and the ssl.* options in "
+        "[schema_registry].",
+        "TLS with the schema registry fails (WRONG_VERSION_NUMBER); check url and the ssl.* options in "
+        "[schema_registry].",
+    ]
+    assert {type(error) for error in (untrusted, elsewhere, anonymous, plain)} == {BadConfig}
+
+
+def test_a_file_that_is_no_certificate_is_refused_before_anything_is_asked(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    options = {"url": "https://registry.example", "ssl.ca.location": str(tmp_path / "ca.pem")}
+    with pytest.raises(
+        BadConfig,
+        match=r"^\[schema_registries.plant\]: the client of schema registries does not accept its options; see that",
+    ) as caught:
+        SchemaRegistry(options, name="plant")
+    assert str(tmp_path) not in caught.value.message
+
+
+def in_a_circle(path: str) -> Reply:
+    return (
+        schema('"b"', ("b", "b", 1)) if "/subjects/a/" in path else schema('"a"', ("a", "a", 1))
+    )
+
+
+def in_a_long_row(path: str) -> Reply:
+    at = 0 if "ids" in path else int(path.split("/")[2]) + 1
+    return schema('"int"', (f"n{at}", str(at), 1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (in_a_circle, "it refers in a circle, through subject a, version 1"),
+        (in_a_long_row, f"it refers to more than {MAX_REFERENCES} schemas"),
+        (
+            lambda _path: schema(json.dumps("x" * MAX_TEXT_BYTES)),
+            "it has more than 1,048,576 bytes with what it refers to",
+        ),
+        (
+            lambda path: (
+                schema("x" * (MAX_TEXT_BYTES // 2), ("a", "a", 1), ("b", "b", 1))
+                if "ids" in path
+                else schema("x" * (MAX_TEXT_BYTES // 3))
+            ),
+            "it has more than 1,048,576 bytes with what it refers to",
+        ),
+        (
+            lambda path: (
+                schema('"a"', ("a", "a", 1), ("a", "a", 2))
+                if "ids" in path
+                else schema(json.dumps(path))
+            ),
+            "it refers to two schemas as a: subject a, version 1, and subject a, version 2",
+        ),
+        (lambda _path: Reply({"schema": "x", "schemaType": "XSD"}), "it is of the type 'XSD'"),
+    ],
+    ids=["circle", "long row", "long text", "long in all", "one name twice", "type"],
+)
+def test_what_is_beyond_the_bounds_is_refused_by_name_and_asked_for_once(
+    answer: Callable[[str], Reply], why: str
+) -> None:
+    with (
+        scripted_registry(answer) as scripted,
+        SchemaRegistry({"url": scripted.url}) as registry,
+    ):
+        assert registry.by_id(7, timeout_s=30) == UnusableSchema(7, why)
+        requests = len(scripted.paths)
+        assert registry.by_id(7, timeout_s=30) == UnusableSchema(7, why)
+        assert len(scripted.paths) == requests <= MAX_REFERENCES + 1
+
+
+def test_versions_cost_one_request_and_one_for_each_that_is_new() -> None:
+    numbers = [1, 2]
+
+    def answer(path: str) -> Reply:
+        if path.endswith("/versions"):
+            return Reply(numbers)
+        version = int(path.split("/")[-1])
+        return Reply({"id": 10 + version, "version": version, "schema": '"int"'})
+
+    with (
+        scripted_registry(answer) as scripted,
+        SchemaRegistry({"url": scripted.url}) as registry,
+    ):
+        assert registry.versions("a", timeout_s=10) == {1: 11, 2: 12}
+        assert len(scripted.paths) == 3
+        numbers.append(5)
+        assert registry.versions("a", timeout_s=10) == {1: 11, 2: 12, 5: 15}
+        assert registry.versions("a", timeout_s=10) == {1: 11, 2: 12, 5: 15}
+        assert len(scripted.paths) == 6
+
+
+def test_a_registry_that_cannot_say_where_an_id_is_registered_says_nothing() -> None:
+    replies = [Reply({"error_code": 404, "message": "HTTP 404 Not Found"}, 404), missing()]
+    with (
+        scripted_registry(lambda _path: replies.pop(0)) as scripted,
+        SchemaRegistry({"url": scripted.url}) as registry,
+    ):
+        assert registry.subject_versions_of(7, timeout_s=10) is None
+        assert registry.subject_versions_of(7, timeout_s=10) is not None
+
+
+def test_registries_by_name() -> None:
+    with (
+        scripted_registry(schema()) as scripted,
+        SchemaRegistries({"plant": {"url": scripted.url}}) as registries,
+    ):
+        assert registries.of("plant") is registries.of("plant")
+        assert registries.of("plant").by_id(7, timeout_s=10) == WriterText(
+            7, '"int"', {}, "AVRO"
+        )
+        with pytest.raises(
+            SchemaRegistryUnavailable,
+            match=r"^no schema registry can be asked: the settings have no \[schema_registry\]; add it, with url\.$",
+        ):
+            registries.of("")
