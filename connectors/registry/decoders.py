@@ -7,6 +7,7 @@ what it was answered along with their work, and neither address nor login of a r
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -50,6 +51,8 @@ class _Era:
 
     def add(self, answers: Answers) -> None:
         for schema_id, answer in answers.items():
+            if self.answers.get(schema_id) == answer:
+                continue  # a text is parsed once
             if isinstance(answer, UnknownSchema):
                 self.writers.add_unknown(schema_id)
             elif isinstance(answer, UnusableSchema):
@@ -64,21 +67,22 @@ class _Era:
 class Decoders:
     """``planner.ports.DecoderFactory`` for tables of all formats. Thread-safe.
 
-    ``open_registry`` returns the registry of a name in the settings, None for the nameless one; it raises BadConfig where
-    there is none. Without it a decoder raises SchemasNeeded for ids that ``add`` was not given.
+    ``registry_of`` is ``connectors.registry.registries.SchemaRegistries.of``. Without it a decoder raises SchemasNeeded for
+    ids that ``add`` was not given.
     """
 
     def __init__(
         self,
-        open_registry: Callable[[str | None], Registry] | None = None,
+        registry_of: Callable[[str], Registry] | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._open_registry = open_registry
+        self._registry_of = registry_of
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._eras: dict[tuple[object, ...], _Era] = {}
-        self._registries: dict[str | None, Registry] = {}
+        #: Ids that records of a table had, by its name.
+        self._met: defaultdict[str, set[int]] = defaultdict(set)
 
     def __call__(self, table: str, schema: TableSchema, binding: Binding) -> Decoder:
         """Build the decoder of a table.
@@ -100,15 +104,17 @@ class Decoders:
             SchemasNeeded: this process has no registries.
             SchemaRegistryUnavailable: no answer in time.
             SchemaRegistryChanged: as ``check``.
-            BadConfig, BadBinding: the registry's settings are wrong, or missing.
+            BadConfig: the registry's settings are wrong.
         """
         form = _avro(binding)
-        if self._open_registry is None:
+        with self._lock:
+            self._met[table].update(ids)
+        if self._registry_of is None:
             raise SchemasNeeded(
                 f"{table}: records have schemas that their reader was not given; try again.",
                 ids=" ".join(map(str, sorted(ids))),
             )
-        registry = self._registry(form.registry)
+        registry = self._registry_of(form.registry or "")
         answers: dict[int, Answer] = {}
         if FIXED_ID in ids and form.fixed is not None:
             answers[FIXED_ID] = registry.by_subject(*form.fixed, timeout_s=self._timeout_s)
@@ -132,11 +138,13 @@ class Decoders:
         """Take what another process was answered."""
         self._era(_avro(binding)).add(answers)
 
-    def answers(self, binding: Binding) -> Answers:
-        """Return what is known of the table's registry, for other processes; of tables without one nothing."""
+    def answers(self, table: str, binding: Binding) -> Answers:
+        """Return what is known of ids that records of the table had, for other processes."""
         if not isinstance(binding.format, AvroFormat):
             return {}
-        return dict(self._era(binding.format).answers)
+        era = self._era(binding.format)
+        with self._lock:
+            return {at: era.answers[at] for at in self._met[table] if at in era.answers}
 
     def writers(self, binding: Binding) -> Writers:
         return self._era(_avro(binding)).writers
@@ -144,12 +152,6 @@ class Decoders:
     def _era(self, form: AvroFormat) -> _Era:
         with self._lock:
             return self._eras.setdefault((form.registry, form.fixed, form.ledger.era), _Era())
-
-    def _registry(self, name: str | None) -> Registry:
-        with self._lock:
-            if name not in self._registries and self._open_registry is not None:
-                self._registries[name] = self._open_registry(name)
-            return self._registries[name]
 
 
 def _avro(binding: Binding) -> AvroFormat:
