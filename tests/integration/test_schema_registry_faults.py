@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import ssl
 import threading
@@ -15,7 +14,7 @@ import pytest
 from connectors.registry.client import SchemaRegistry
 from connectors.registry.http import MAX_ANSWER_BYTES
 from connectors.registry.registries import SchemaRegistries
-from connectors.registry.texts import MAX_REFERENCES, MAX_TEXT_BYTES, UnusableSchema, WriterText
+from connectors.registry.texts import MAX_REFERENCES, UnusableSchema, WriterText
 from planner.errors import BadConfig, FederationError, SchemaRegistryUnavailable
 from tests.fixtures.certificates import Authority, Pem
 from tests.harness.ports import lasting_port
@@ -307,29 +306,9 @@ def in_a_long_row(path: str) -> Reply:
     [
         (in_a_circle, "it refers in a circle, through subject a, version 1"),
         (in_a_long_row, f"it refers to more than {MAX_REFERENCES} schemas"),
-        (
-            lambda _path: schema(json.dumps("x" * MAX_TEXT_BYTES)),
-            "it has more than 1,048,576 bytes with what it refers to",
-        ),
-        (
-            lambda path: (
-                schema("x" * (MAX_TEXT_BYTES // 2), ("a", "a", 1), ("b", "b", 1))
-                if "ids" in path
-                else schema("x" * (MAX_TEXT_BYTES // 3))
-            ),
-            "it has more than 1,048,576 bytes with what it refers to",
-        ),
-        (
-            lambda path: (
-                schema('"a"', ("a", "a", 1), ("a", "a", 2))
-                if "ids" in path
-                else schema(json.dumps(path))
-            ),
-            "it refers to two schemas as a: subject a, version 1, and subject a, version 2",
-        ),
         (lambda _path: Reply({"schema": "x", "schemaType": "XSD"}), "it is of the type 'XSD'"),
     ],
-    ids=["circle", "long row", "long text", "long in all", "one name twice", "type"],
+    ids=["circle", "long row", "type"],
 )
 def test_what_is_beyond_the_bounds_is_refused_by_name_and_asked_for_once(
     answer: Callable[[str], Reply], why: str
