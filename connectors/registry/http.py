@@ -1,7 +1,7 @@
 """confluent-kafka's HTTP client of registries, with a deadline, a bound on answers, and errors of ours.
 
 Its options, logins and failover between URLs are used as they are. Its class for callers is not: that one keeps versions
-for ever, waits without end, and gives out whatever is JSON.
+for ever, waits without end, and gives out any JSON.
 """
 
 from __future__ import annotations

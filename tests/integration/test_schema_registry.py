@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.registry.client import SchemaRegistry
-from connectors.registry.texts import UnknownSchema, WriterText
+from connectors.registry.texts import Format, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
 from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
 from tests.harness.clock import Clock
@@ -71,7 +71,7 @@ def test_what_a_registry_does_not_have_is_answered_as_unknown(registry: SchemaRe
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
 def test_references_two_levels_deep_come_in_the_order_they_need_each_other(
-    kind: str, schema_registry: ApicurioRegistry, registry: SchemaRegistry
+    kind: Format, schema_registry: ApicurioRegistry, registry: SchemaRegistry
 ) -> None:
     if kind == "AVRO":
         inner, middle = record("Inner", ("a", "int")), record("Middle", ("i", "n.Inner"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tests.fixtures.certificates import Authority, Pem
 from tests.harness.ports import lasting_port
 from tests.harness.scripted_registry import Reply, missing, scripted_registry
 
+NO_OPTIONS: Mapping[str, str] = {}
 QUICK = {"retries.wait.ms": "1"}
 HTML = "<html><body>Welcome</body></html>"
 STRANGE = "is url in [schema_registry] the registry's URL?"
@@ -38,16 +39,17 @@ def schema(text: str = '"int"', *references: tuple[str, str, int]) -> Reply:
     )
 
 
-def error_of(url: str, timeout_s: float = 10, **options: str) -> FederationError:
+def error_of(
+    url: str, options: Mapping[str, str] = NO_OPTIONS, timeout_s: float = 10
+) -> FederationError:
     """The error of asking for schema id 7."""
     with pytest.raises(FederationError) as caught:
-        ask(url, timeout_s, **options)
+        ask(url, options, timeout_s)
     return caught.value
 
 
-def ask(url: str, timeout_s: float = 10, **options: str) -> object:
-    every = {"url": url, **QUICK, **{k.replace("_", "."): v for k, v in options.items()}}
-    with SchemaRegistry(every) as registry:
+def ask(url: str, options: Mapping[str, str] = NO_OPTIONS, timeout_s: float = 10) -> object:
+    with SchemaRegistry({"url": url, **QUICK, **options}) as registry:
         return registry.by_id(7, timeout_s=timeout_s)
 
 
@@ -86,7 +88,7 @@ def test_what_is_no_registry_is_named_by_what_it_answers(reply: Reply, sentence:
 def test_a_refused_login_is_named(status: int, reply: Reply) -> None:
     reply.status = status
     with scripted_registry(reply) as registry:
-        error = error_of(registry.url, basic_auth_user_info=f"alice:{PASSWORD}")
+        error = error_of(registry.url, {"basic.auth.user.info": f"alice:{PASSWORD}"})
         assert type(error) is BadConfig
         assert error.message == (
             f"the schema registry refuses the login (HTTP {status}); check basic.auth.user.info or bearer.auth.* "
@@ -153,21 +155,23 @@ def test_another_url_answers_for_one_that_hangs_is_away_or_is_no_registry() -> N
     ):
         away = f"http://127.0.0.1:{lasting_port()}"
         for first in (away, other.url, hanging.url):
-            assert ask(f"{first}/, {registry.url}", 2) == WriterText(7, '"int"', {}, "AVRO")
+            assert ask(f"{first}/, {registry.url}", timeout_s=2) == WriterText(
+                7, '"int"', {}, "AVRO"
+            )
         assert len(hanging.paths) == len(other.paths) == 1
 
 
 @pytest.mark.parametrize(
     ("login", "options", "header"),
     [
-        ("", {"basic_auth_user_info": f"alice:{PASSWORD}"}, "Basic YWxpY2U6aHVzaC1odXNo"),
+        ("", {"basic.auth.user.info": f"alice:{PASSWORD}"}, "Basic YWxpY2U6aHVzaC1odXNo"),
         (f"alice:{PASSWORD}@", {}, "Basic YWxpY2U6aHVzaC1odXNo"),
         (
             "",
             {
-                "bearer_auth_credentials_source": "STATIC_TOKEN",
-                "bearer_auth_token": PASSWORD,
-                "bearer_auth_logical_cluster": "lsrc-1",
+                "bearer.auth.credentials.source": "STATIC_TOKEN",
+                "bearer.auth.token": PASSWORD,
+                "bearer.auth.logical.cluster": "lsrc-1",
             },
             f"Bearer {PASSWORD}",
         ),
@@ -182,11 +186,11 @@ def test_logins_reach_the_registry_and_neither_logs_nor_errors(
     texts = []
     with scripted_registry(lambda _path: replies.pop(0)) as registry:
         url = registry.url.replace("://", f"://{login}")
-        assert ask(url, **options) == WriterText(7, '"int"', {}, "AVRO")
-        texts = [error_of(url, **options, max_retries="0").message for _ in range(3)]
+        assert ask(url, options) == WriterText(7, '"int"', {}, "AVRO")
+        texts = [error_of(url, {**options, "max.retries": "0"}).message for _ in range(3)]
         assert registry.logins == [header] * 4
     away = f"http://{login}127.0.0.1:{lasting_port()}"
-    texts += [error_of(away, **options).message, caplog.text]
+    texts += [error_of(away, options).message, caplog.text]
     assert PASSWORD not in "".join(texts)
     assert "alice" not in "".join(texts)
 
@@ -214,18 +218,18 @@ def test_tokens_by_client_credentials(token_reply: Reply | None, sentence: str |
     ):
         at = f"http://127.0.0.1:{lasting_port()}" if token_reply is None else issuer.url
         options = {
-            "bearer_auth_credentials_source": "OAUTHBEARER",
-            "bearer_auth_client_id": "thermocline",
-            "bearer_auth_client_secret": PASSWORD,
-            "bearer_auth_scope": "schemas",
-            "bearer_auth_logical_cluster": "lsrc-1",
-            "bearer_auth_issuer_endpoint_url": f"{at}/token",
+            "bearer.auth.credentials.source": "OAUTHBEARER",
+            "bearer.auth.client.id": "thermocline",
+            "bearer.auth.client.secret": PASSWORD,
+            "bearer.auth.scope": "schemas",
+            "bearer.auth.logical.cluster": "lsrc-1",
+            "bearer.auth.issuer.endpoint.url": f"{at}/token",
         }
         if sentence is None:
-            assert ask(registry.url, **options) == WriterText(7, '"int"', {}, "AVRO")
+            assert ask(registry.url, options) == WriterText(7, '"int"', {}, "AVRO")
             assert registry.logins == ["Bearer abc"]
             return
-        error = error_of(registry.url, **options)
+        error = error_of(registry.url, options)
         is_outage = "retry" in sentence
         assert type(error) is (SchemaRegistryUnavailable if is_outage else BadConfig)
         assert error.message == f"the schema registry cannot be asked: {sentence}"
@@ -251,17 +255,17 @@ def test_certificates_that_do_not_fit_are_named(authority: Authority, tmp_path: 
     with scripted_registry(schema(), server_side(authority.server(), tmp_path)) as registry:
         secure = registry.url.replace("http:", "https:")
         untrusted = error_of(secure)
-        assert ask(secure, ssl_ca_location=str(ca)) == WriterText(7, '"int"', {}, "AVRO")
+        assert ask(secure, {"ssl.ca.location": str(ca)}) == WriterText(7, '"int"', {}, "AVRO")
         assert type(error_of(registry.url)) is SchemaRegistryUnavailable
     with scripted_registry(schema(), server_side(other, tmp_path)) as registry:
         secure = registry.url.replace("http:", "https:")
-        elsewhere = error_of(secure, ssl_ca_location=str(ca))
+        elsewhere = error_of(secure, {"ssl.ca.location": str(ca)})
     of_client = server_side(authority.server(), tmp_path, authority.certificate)
     with scripted_registry(schema(), of_client) as registry:
         secure = registry.url.replace("http:", "https:")
-        anonymous = error_of(secure, ssl_ca_location=str(ca))
-        options = {"ssl_ca_location": str(ca), "ssl_certificate_location": str(key)}
-        assert ask(secure, **options) == WriterText(7, '"int"', {}, "AVRO")
+        anonymous = error_of(secure, {"ssl.ca.location": str(ca)})
+        options = {"ssl.ca.location": str(ca), "ssl.certificate.location": str(key)}
+        assert ask(secure, options) == WriterText(7, '"int"', {}, "AVRO")
     with scripted_registry(schema()) as registry:
         plain = error_of(registry.url.replace("http:", "https:"))
     certificate = "the certificate of the schema registry"
