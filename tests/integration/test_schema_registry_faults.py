@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import ssl
 import threading
@@ -140,8 +141,13 @@ def test_many_threads_that_want_one_id_ask_once() -> None:
         assert len(scripted.paths) == 1
 
 
-def test_one_that_hangs_is_unavailable_when_the_time_is_over() -> None:
-    with scripted_registry(Reply(hangs=True)) as registry:
+@pytest.mark.parametrize(
+    "reply",
+    [Reply(hangs=True), Reply({"schema": "x" * 100}, drips=True)],
+    ids=["hangs", "drips"],
+)
+def test_one_without_an_end_is_unavailable_when_the_time_is_over(reply: Reply) -> None:
+    with scripted_registry(reply) as registry:
         error = error_of(registry.url, timeout_s=0.3)
     assert type(error) is SchemaRegistryUnavailable
     assert error.message == "the schema registry did not answer in time; retry when it does."
@@ -159,6 +165,13 @@ def test_another_url_answers_for_one_that_hangs_is_away_or_is_no_registry() -> N
                 7, '"int"', {}, "AVRO"
             )
         assert len(hanging.paths) == len(other.paths) == 1
+
+
+def test_each_url_has_its_own_login() -> None:
+    with scripted_registry(Reply("", 503)) as one, scripted_registry(schema()) as two:
+        urls = one.url.replace("://", "://a%3Ab:c@"), two.url.replace("://", "://d:e@")
+        assert ask(",".join(urls)) == WriterText(7, '"int"', {}, "AVRO")
+        assert (one.logins, two.logins) == (["Basic YTpiOmM="], ["Basic ZDpl"])
 
 
 @pytest.mark.parametrize(
@@ -193,6 +206,8 @@ def test_logins_reach_the_registry_and_neither_logs_nor_errors(
     texts += [error_of(away, options).message, caplog.text]
     assert PASSWORD not in "".join(texts)
     assert "alice" not in "".join(texts)
+    # Nor is there a line for each request.
+    assert "HTTP Request" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -260,6 +275,10 @@ def test_certificates_that_do_not_fit_are_named(authority: Authority, tmp_path: 
     with scripted_registry(schema(), server_side(other, tmp_path)) as registry:
         secure = registry.url.replace("http:", "https:")
         elsewhere = error_of(secure, {"ssl.ca.location": str(ca)})
+    old = authority.server(age=dt.timedelta(days=2))
+    with scripted_registry(schema(), server_side(old, tmp_path)) as registry:
+        secure = registry.url.replace("http:", "https:")
+        expired = error_of(secure, {"ssl.ca.location": str(ca)})
     of_client = server_side(authority.server(), tmp_path, authority.certificate)
     with scripted_registry(schema(), of_client) as registry:
         secure = registry.url.replace("http:", "https:")
@@ -268,17 +287,19 @@ def test_certificates_that_do_not_fit_are_named(authority: Authority, tmp_path: 
         assert ask(secure, options) == WriterText(7, '"int"', {}, "AVRO")
     with scripted_registry(schema()) as registry:
         plain = error_of(registry.url.replace("http:", "https:"))
+    errors = (untrusted, elsewhere, expired, anonymous, plain)
     certificate = "the certificate of the schema registry"
-    assert [error.message for error in (untrusted, elsewhere, anonymous, plain)] == [
+    assert [error.message for error in errors] == [
         f"{certificate} is signed by no authority that is trusted here; set ssl.ca.location in [schema_registry] "
         "to that authority's certificate.",
         f"{certificate} is of another host; name a host of the certificate as url in [schema_registry].",
+        f"{certificate} is not valid today; renew it, or correct this machine's clock.",
         "TLS with the schema registry fails (TLSV13_ALERT_CERTIFICATE_REQUIRED); check url and the ssl.* options in "
         "[schema_registry].",
         "TLS with the schema registry fails (WRONG_VERSION_NUMBER); check url and the ssl.* options in "
         "[schema_registry].",
     ]
-    assert {type(error) for error in (untrusted, elsewhere, anonymous, plain)} == {BadConfig}
+    assert {type(error) for error in errors} == {BadConfig}
 
 
 def test_a_file_that_is_no_certificate_is_refused_before_anything_is_asked(
