@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import os
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from connectors.registry.client import SchemaRegistry
 from connectors.registry.http import MAX_ANSWER_BYTES
@@ -313,6 +322,43 @@ def test_a_file_that_is_no_certificate_is_refused_before_anything_is_asked(
     ) as caught:
         SchemaRegistry(options, name="plant")
     assert str(tmp_path) not in caught.value.message
+
+
+#: Its terminal is the one that it is started with.
+_AT_A_TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from connectors.registry.client import SchemaRegistry
+from planner.errors import BadConfig
+options = {"url": "https://registry.example", "ssl.certificate.location": sys.argv[1]}
+try:
+    SchemaRegistry(options)
+except BadConfig:
+    SchemaRegistry({**options, "ssl.key.password": "hush"})
+    print("neither", flush=True)
+"""
+
+
+def test_a_key_with_a_password_is_no_question_at_the_terminal(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """OpenSSL asks there, and waits, where it is given none."""
+    pem = authority.client("thermocline")
+    key = load_pem_private_key(pem.key, None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"hush")
+    )
+    (tmp_path / "client.pem").write_bytes(pem.certificate + key)
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb"), os.fdopen(theirs, "rb") as terminal:
+        result = subprocess.run(
+            [sys.executable, "-c", _AT_A_TERMINAL, str(tmp_path / "client.pem")],
+            stdin=terminal,
+            capture_output=True,
+            start_new_session=True,
+            timeout=60,
+            text=True,
+        )
+    assert (result.stdout, result.stderr) == ("neither\n", "")
 
 
 def in_a_circle(path: str) -> Reply:
