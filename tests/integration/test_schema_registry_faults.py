@@ -24,9 +24,10 @@ from cryptography.hazmat.primitives.serialization import (
 from connectors.registry.client import SchemaRegistry
 from connectors.registry.http import MAX_ANSWER_BYTES
 from connectors.registry.registries import SchemaRegistries
-from connectors.registry.texts import MAX_REFERENCES, UnusableSchema, WriterText
+from connectors.registry.texts import MAX_REFERENCES, UnknownSchema, UnusableSchema, WriterText
 from planner.errors import BadConfig, FederationError, SchemaRegistryUnavailable
 from tests.fixtures.certificates import Authority, Pem
+from tests.harness.clock import Clock
 from tests.harness.ports import lasting_port
 from tests.harness.scripted_registry import Reply, missing, scripted_registry
 
@@ -131,6 +132,27 @@ def test_an_outage_is_never_kept_and_an_answer_always() -> None:
         for _ in range(3):
             assert registry.by_id(7, timeout_s=10) == WriterText(7, '"int"', {}, "AVRO")
         assert len(scripted.paths) == 2
+
+
+def test_unknown_ids_wait_together_and_again_after_a_minute_of_silence() -> None:
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    with (
+        scripted_registry(missing()) as scripted,
+        SchemaRegistry({"url": scripted.url}, clock=clock, sleep=sleep) as registry,
+    ):
+        both = {each: UnknownSchema(f"schema id {each}") for each in (7, 8)}
+        assert registry.by_ids([7, 8], timeout_s=60) == both
+        assert (clock.now, len(scripted.paths)) == (1010, 22)
+        clock.now += 60
+        assert registry.by_ids([7, 8], timeout_s=60) == both
+        assert (clock.now, len(scripted.paths)) == (1070, 24)
+        clock.now += 70
+        assert registry.by_ids([7, 8], timeout_s=60) == both
+        assert (clock.now, len(scripted.paths)) == (1150, 46)
 
 
 def test_many_threads_that_want_one_id_ask_once() -> None:
