@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote
 
-from cachetools import LRUCache
+from cachetools import TTLCache
 
 from connectors.registry.http import RegistryHttp
 from connectors.registry.options import section_of
@@ -33,6 +33,8 @@ UNKNOWN_ID_GRACE_S = 10.0
 _ASK_AGAIN_S = 1.0
 #: Ids that are remembered as unknown; records that are not Avro have as many as there are records.
 _MAX_UNKNOWN = 10_000
+#: How long after its last request, and the grace time, an id is as if it had never been asked for.
+_FORGOTTEN_AFTER_S = 60.0
 
 #: Statuses by which a registry says that it does not take a request.
 _NO_SUCH_REQUEST = (404, 405, 501)
@@ -78,7 +80,9 @@ class SchemaRegistry:
         self._clock, self._sleep = clock, sleep
         self._http = RegistryHttp(options, name, clock=clock, sleep=sleep)
         self._texts: dict[int, WriterText | UnusableSchema] = {}
-        self._missing: LRUCache[int, _Missing] = LRUCache(_MAX_UNKNOWN)
+        self._missing: TTLCache[int, _Missing] = TTLCache(
+            _MAX_UNKNOWN, unknown_id_grace_s + _FORGOTTEN_AFTER_S, timer=clock
+        )
         self._version_ids: dict[tuple[str, int], int] = {}
         self._running: set[int] = set()
         self._changed = threading.Condition()
@@ -91,7 +95,8 @@ class SchemaRegistry:
         """Return the schemas of these ids.
 
         One that the registry does not know is asked for again until the grace time since the first such answer is over;
-        all ids wait at the same time. After that it is answered as unknown, and asked for once in a grace time.
+        all ids wait at the same time. After that it is answered as unknown, and asked for once in a grace time; one that
+        no call wanted for a minute begins anew.
 
         Raises:
             SchemaRegistryUnavailable: also where ``timeout_s`` ends before the grace time does.
@@ -187,18 +192,19 @@ class SchemaRegistry:
             text = self._texts.get(schema_id)
             if text is not None:
                 return text
-            missing = self._missing.get(schema_id)
+            with self._changed:  # a cache changes when it is read
+                missing = self._missing.get(schema_id)
             if missing is None or self._clock() >= missing.ask_again:
                 answer = self._ask(schema_id, end)
                 if not isinstance(answer, UnknownSchema):
-                    self._missing.pop(schema_id, None)
                     self._texts[schema_id] = answer
                     return answer
                 now = self._clock()
                 since = now if missing is None else missing.since
                 wait = self._grace_s if now - since >= self._grace_s else _ASK_AGAIN_S
                 missing = _Missing(answer, since, now + wait)
-                self._missing[schema_id] = missing
+                with self._changed:
+                    self._missing[schema_id] = missing
             is_over = self._clock() - missing.since >= self._grace_s
             return missing.answer if is_over else None
 

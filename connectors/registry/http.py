@@ -1,7 +1,7 @@
 """confluent-kafka's HTTP client of registries, with a deadline, a bound on answers, and errors of ours.
 
 Its options, logins and failover between URLs are used as they are. Its class for callers is not: that one keeps versions
-for ever, waits without end, and gives out whatever is JSON.
+for ever, waits without end, and gives out any JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from itertools import count
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -68,12 +67,6 @@ class RegistryHttp:
         self._section = section_of(name)
         self._who = f"the schema registry {name}" if name else "the schema registry"
         self._clock, self._sleep = clock, sleep
-        numbers = _numbers(options)
-        self._retries = int(numbers.get("max.retries", _RETRIES))
-        self._waits_s = (
-            numbers.get("retries.wait.ms", _FIRST_WAIT_MS) / 1000,
-            numbers.get("retries.max.wait.ms", _LONGEST_WAIT_MS) / 1000,
-        )
         try:
             self._client = _Client(checked(options), clock, self._strange)
         except BadConfig as error:
@@ -83,6 +76,12 @@ class RegistryHttp:
                 f"[{self._section}]: the client of schema registries does not accept its options; see that the ssl.* "
                 f"files are certificates and keys in PEM, with their password."
             ) from None
+        numbers = _numbers(options)
+        self._retries = int(numbers.get("max.retries", _RETRIES))
+        self._waits_s = (
+            numbers.get("retries.wait.ms", _FIRST_WAIT_MS) / 1000,
+            numbers.get("retries.max.wait.ms", _LONGEST_WAIT_MS) / 1000,
+        )
 
     def get(
         self, path: str, query: Mapping[str, Any] | None = None, *, timeout_s: float
@@ -94,7 +93,8 @@ class RegistryHttp:
             BadConfig: login, certificate, or what answers is no registry.
         """
         end = self._clock() + timeout_s
-        for attempt in count():
+        attempt = 0
+        while True:
             try:
                 token = _end.set(end)
                 try:
@@ -112,7 +112,7 @@ class RegistryHttp:
             first, longest = self._waits_s
             wait = min(first * 2**attempt, longest) * (0.5 + random.random() / 2)  # noqa: S311
             self._sleep(min(wait, left))
-        raise AssertionError
+            attempt += 1
 
     def close(self) -> None:
         self._client.session.close()

@@ -75,12 +75,13 @@ class Entry:
     def of(cls, answer: object) -> Entry:
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             raise ValueError("not a schema")  # noqa: TRY004  the caller tells one mistake only
-        # The client of Java and registries leave out what is Avro.
-        kind = answer.get("schemaType") or "AVRO"
-        references = tuple(_reference(each) for each in answer.get("references") or ())
+        # Registries leave out the type of what is Avro.
+        kind, uses = answer.get("schemaType") or "AVRO", answer.get("references") or []
         numbers = (answer.get("id"), answer.get("version"))
-        if not isinstance(kind, str) or not all(n is None or _is_int(n) for n in numbers):
+        is_well = isinstance(kind, str) and isinstance(uses, list)
+        if not is_well or not all(n is None or _is_int(n) for n in numbers):
             raise ValueError("not a schema")
+        references = tuple(map(_reference, uses))
         return cls(answer["schema"], kind, references, *numbers)
 
 

@@ -13,12 +13,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Reply:
-    """``body``: text as it is, anything else as JSON. ``hangs``: nothing is sent before the server ends."""
+    """``body``: text as it is, anything else as JSON.
+
+    ``hangs``: nothing is sent before the server ends. ``drips``: a byte of the body each twentieth of a second.
+    """
 
     body: object = ""
     status: int = 200
     kind: str = "application/vnd.schemaregistry.v1+json"
     hangs: bool = False
+    drips: bool = False
 
 
 def missing(code: int = 40403) -> Reply:
@@ -64,7 +68,11 @@ def scripted_registry(
                 self.send_header("Content-Type", reply.kind)
                 self.send_header("Content-Length", str(len(text.encode())))
                 self.end_headers()
-                self.wfile.write(text.encode())
+                size = 1 if reply.drips else len(text.encode())
+                for piece in range(0, len(text.encode()), size or 1):
+                    self.wfile.write(text.encode()[piece : piece + size])
+                    if reply.drips:
+                        is_over.wait(0.05)
 
         def log_message(self, *_: object) -> None:
             """Says nothing."""

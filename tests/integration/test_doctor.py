@@ -26,6 +26,7 @@ from tests.fixtures.guarded_kafka import PASSWORD, USER, GuardedKafka
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
 from tests.harness.doctor_site import UNLOCKED, DoctorSite
+from tests.harness.scripted_registry import Reply, scripted_registry
 from thermocline.commands.create import first_watermark
 from thermocline.commands.doctor import command
 from thermocline.config.settings import load
@@ -197,6 +198,42 @@ def test_a_catalog_that_does_not_answer_is_a_failure(
 ) -> None:
     site.write(catalog | {"uri": f"sqlite:///{tmp_path}/absent/c.db"}, kafka.settings)
     assert site.findings(failed=True)["catalog lake"][0] == "fail"
+
+
+def test_each_url_of_a_schema_registry_is_asked(
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
+) -> None:
+    with (
+        scripted_registry(Reply(["a-value", "b-value"])) as well,
+        scripted_registry(Reply("<html>", kind="text/html")) as other,
+        scripted_registry(Reply("", 401)) as closed,
+    ):
+        logins = well.url.replace("://", "://alice:hush@")
+        registries = (
+            f'[schema_registry]\nurl = "{well.url}"\n'
+            f'[schema_registries.two]\nurl = "{other.url}, {logins}"\n'
+            f'[schema_registries.closed]\nurl = "{closed.url}"\n'
+        )
+        site.write(catalog, kafka.settings, f"{UNLOCKED}{registries}")
+        fields = site.findings(failed=True)
+    assert {check: field for check, field in fields.items() if "registry" in check} == {
+        "schema registry": ("ok", "answers, 2 subjects", ""),
+        f"schema registry two at {other.url}": (
+            "warn",
+            "the schema registry two answered text/html, not JSON",
+            "is url in [schema_registries.two] the registry's URL?",
+        ),
+        f"schema registry two at {well.url.replace('://', '://********@')}": (
+            "ok",
+            "answers, 2 subjects",
+            "",
+        ),
+        "schema registry closed": (
+            "fail",
+            "the schema registry closed refuses the login (HTTP 401)",
+            "check basic.auth.user.info or bearer.auth.* in [schema_registries.closed]",
+        ),
+    }
 
 
 def test_settings_that_do_not_load_are_the_only_finding(site: DoctorSite) -> None:

@@ -22,6 +22,12 @@ mkdir -p ivy-cache jars
 for part in 1 2 3; do head -c 20000000 /dev/zero > ivy-cache/$part; sleep 0.5; done
 touch jars/iceberg-spark-runtime-4.1_2.13-1.12.0.jar jars/sqlite-jdbc-3.54.1.0.jar
 """
+#: It fails unless Ivy is asked for the archive by type and classifier.
+WRITES_A_PROGRAM = """
+grep -q 'type="tar.gz" ext="tar.gz" m:classifier="all"' ivy.xml || exit 1
+mkdir -p jars lib && touch lib/inner.jar quarkus-run.jar
+tar czf jars/apicurio-registry-app-3.3.3-all.tar.gz lib quarkus-run.jar
+"""
 HANGS = "mkdir -p ivy-cache; exec sleep 600\n"
 FULL = "echo 'java.io.IOException: No space left on device'; exit 1\n"
 
@@ -79,6 +85,14 @@ def test_progress_rises_and_the_set_appears_whole(cache: Path, tmp_path: Path) -
     # The second time nothing is downloaded, so nothing is told.
     ivy(tmp_path, "exit 1\n")
     assert jars.resolve("iceberg", progress=items.append) == resolved
+
+
+def test_a_program_is_unpacked_and_its_archive_removed(cache: Path, tmp_path: Path) -> None:
+    ivy(tmp_path, WRITES_A_PROGRAM)
+    [jar] = jars.resolve("schema-registry")
+    assert jar.name == "quarkus-run.jar"
+    assert sorted(path.name for path in jar.parent.iterdir()) == ["lib", "quarkus-run.jar"]
+    assert (jar.parent / "lib" / "inner.jar").is_file()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

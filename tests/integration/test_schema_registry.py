@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from connectors.registry.client import SchemaRegistry
-from connectors.registry.texts import UnknownSchema, WriterText
+from connectors.registry.texts import Format, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
 from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
 from tests.harness.clock import Clock
+from thermocline.config.settings import Settings
+from thermocline.doctor.findings import ok
+from thermocline.doctor.systems import registries
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -46,7 +49,12 @@ def test_two_versions_of_a_subject_by_id_and_by_version(
         assert registry.by_subject(subject, version, timeout_s=10) == of_ids[schema_id]
     assert registry.latest(subject, timeout_s=10) == of_ids[ids[1]]
     assert registry.subject_versions_of(ids[1], timeout_s=10) == ((subject, 2),)
-    assert subject in registry.subjects(timeout_s=10)
+    subjects = registry.subjects(timeout_s=10)
+    assert subject in subjects
+    options = {"url": schema_registry.url}
+    assert list(registries(Settings(schema_registry=options))) == [
+        ok("schema registry", f"answers, {len(subjects)} subjects")
+    ]
 
 
 def test_what_a_registry_does_not_have_is_answered_as_unknown(registry: SchemaRegistry) -> None:
@@ -63,7 +71,7 @@ def test_what_a_registry_does_not_have_is_answered_as_unknown(registry: SchemaRe
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
 def test_references_two_levels_deep_come_in_the_order_they_need_each_other(
-    kind: str, schema_registry: ApicurioRegistry, registry: SchemaRegistry
+    kind: Format, schema_registry: ApicurioRegistry, registry: SchemaRegistry
 ) -> None:
     if kind == "AVRO":
         inner, middle = record("Inner", ("a", "int")), record("Middle", ("i", "n.Inner"))

@@ -133,6 +133,8 @@ def test_what_cannot_be_is_refused_by_its_option(
     assert caught.value.message.startswith(sentence)
     assert caught.value.facts["key"] == sentence.partition(":")[0]
     assert "hush" not in caught.value.message
+    with pytest.raises(BadConfig, match=r"^\[schema_registries.plant\]: "):
+        SchemaRegistry(options, name="plant")
 
 
 def test_every_option_of_the_client_is_one_of_ours_or_refused_with_its_reason() -> None:

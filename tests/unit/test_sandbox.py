@@ -68,12 +68,13 @@ def test_of_a_folder_of_everybodys_a_file_is_kept_alone(
     assert tmp_path not in readable
 
 
-def test_files_of_kafkas_and_the_catalogs_clients_are_found_by_their_values(
+def test_files_of_the_clients_of_other_systems_are_found_by_their_values(
     tmp_path: Path,
 ) -> None:
-    for name in ("ca", "keys", "unrelated"):
+    for name in ("ca", "keys", "registry", "unrelated"):
         (tmp_path / name).mkdir()
     (tmp_path / "keys" / "key.pem").touch()
+    (tmp_path / "registry" / "ca.pem").touch()
     result = rights_of(
         tmp_path,
         kafka={
@@ -82,8 +83,9 @@ def test_files_of_kafkas_and_the_catalogs_clients_are_found_by_their_values(
             "sasl.password": "unrelated",
             "client.id": "x" * 10_000,
         },
+        schema_registries={"plant": {"ssl.ca.location": str(tmp_path / "registry" / "ca.pem")}},
     )
-    assert {tmp_path / "ca", tmp_path / "keys"} <= result.readable
+    assert {tmp_path / name for name in ("ca", "keys", "registry")} <= result.readable
     assert tmp_path / "unrelated" not in result.readable
 
 
