@@ -1,7 +1,4 @@
-"""``thermocline demo``: real Kafka, Iceberg, Spark and Flight SQL on this machine, checked by a ledger.
-
-What the demo needs from the machine, looked at before anything starts. One sentence says what to do.
-"""
+"""``thermocline demo``: real Kafka, Iceberg, Spark and Flight SQL on this machine, checked by a ledger."""
 
 from __future__ import annotations
 
@@ -38,11 +35,7 @@ from thermocline.options import option, options, takes
 UNATTENDED_S = 60.0
 
 #: Newer agents begin to send a field without a column; later its owner adds the column.
-UPGRADE_AFTER_S = 15.0
-
-COLUMN_AFTER_S = 12.0
-
-SCHEMA_DELAY_S = 3.0
+UPGRADE_AFTER_S, COLUMN_AFTER_S, SCHEMA_DELAY_S = 15.0, 12.0, 3.0
 
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
@@ -193,9 +186,8 @@ def _unwind(number: int, _: FrameType | None) -> NoReturn:
 def _leave(number: int, _: FrameType | None) -> NoReturn:
     if sys.stdout.isatty():
         os.write(sys.stdout.fileno(), _RESTORE_TERMINAL)
-    os.write(
-        2, b"thermocline: stopped at once; what still runs ends by itself within seconds.\n"
-    )
+    text = b"thermocline: stopped at once; what still runs ends by itself within seconds.\n"
+    os.write(2, text)
     os._exit(128 + number)
 
 
@@ -206,9 +198,8 @@ def _folder(keep: Path | None) -> Iterator[tuple[Path, StartGuard]]:
         try:
             keep.mkdir(parents=True)
         except OSError as error:
-            raise BadConfig(
-                f"--keep: the folder cannot be made ({error.strerror}); name a new one."
-            ) from error
+            what = f"the folder cannot be made ({error.strerror})"
+            raise BadConfig(f"--keep: {what}; name a new one.") from error
         check_machine(keep)
         yield keep.resolve(), child_guard.start
         return
@@ -241,15 +232,16 @@ def check_machine(folder: Path) -> None:
         BadConfig: no Java or an old one, too little memory or disk; the sentence says what to do.
     """
     jars.java()
-    remedy = "end other programs, or raise the limit of the container or shell it runs in"
-    _check("memory", NEEDED_MEMORY_BYTES, free_memory(), f"; {remedy}")
-    remedy = "set TMPDIR to a folder on a larger disk, or name one with --keep"
-    _check_disk(folder, NEEDED_DISK_BYTES, remedy)
+    remedy = "; end other programs, or raise the limit of the container or shell it runs in"
+    _check("memory", NEEDED_MEMORY_BYTES, free_memory(), remedy)
+    room = " where it would work; make room, or set {} to a folder on a larger disk"
+    remedy = f"{room.format('TMPDIR')}, or name one with --keep"
+    _check("disk", NEEDED_DISK_BYTES, shutil.disk_usage(folder).free, remedy)
     if not (jars.is_resolved("kafka") and jars.is_resolved("iceberg")):
         cache = jars.cache_folder()
         cache.mkdir(parents=True, exist_ok=True)
-        remedy = "set XDG_CACHE_HOME to a folder on a larger disk"
-        _check_disk(cache, NEEDED_CACHE_BYTES, remedy)
+        remedy = room.format("XDG_CACHE_HOME")
+        _check("disk", NEEDED_CACHE_BYTES, shutil.disk_usage(cache).free, remedy)
 
 
 def choose_port(requested: int | None) -> int:
@@ -268,18 +260,9 @@ def choose_port(requested: int | None) -> int:
     return port
 
 
-def _check_disk(folder: Path, needed_bytes: int, remedy: str) -> None:
-    free = shutil.disk_usage(folder).free
-    _check("disk", needed_bytes, free, f" where it would work; make room, or {remedy}")
-
-
 def _check(what: str, needed: int, free: int | None, remedy: str) -> None:
     if free is not None and free < needed:
         raise BadConfig(
-            f"the demo needs {_gb(needed)} of free {what} and {_gb(free)} is free{remedy}.",
+            f"the demo needs {needed / 1e9:.1f} GB of free {what} and {free / 1e9:.1f} GB is free{remedy}.",
             free_bytes=free,
         )
-
-
-def _gb(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"

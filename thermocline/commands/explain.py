@@ -30,12 +30,7 @@ Examples:
 @server_options
 @click.pass_obj
 def command(
-    config: str | None,
-    /,
-    statement: str,
-    ranges: bool,
-    as_json: bool,
-    **server: Any,
+    config: str | None, /, statement: str, ranges: bool, as_json: bool, **server: Any
 ) -> None:
     """Show the cut STATEMENT would be answered from: what of each table comes from Iceberg, what from Kafka, why.
 
@@ -62,12 +57,10 @@ def command(
 def _picture(table: str, sides: list[dict[str, Any]], *, ranges: bool) -> list[str]:
     """Draw one table: a bar of its two sides, then a line for each."""
     name = click.style(table, bold=True) if coloured() else table
-    bar = _bar(sides)
-    lines = [f"{name}  {bar}" if bar else name]
+    lines = [f"{name}  {_bar(sides)}".rstrip()]
     for side in sides:
         lines.append(f"  {side['side']:<5} {side['why']}")
-        facts = _facts(side)
-        if facts:
+        if facts := _facts(side):
             lines.append(f"        {facts}")
         if ranges:
             lines.extend(_range_lines(side))

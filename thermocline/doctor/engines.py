@@ -76,9 +76,8 @@ def engines(address: LiveAddress) -> Iterator[Finding]:
         )
         return
     if table is None:
-        yield warn(
-            "live tables", "there is no table to try", "create one, or look at the grants"
-        )
+        fix = "create one, or look at the grants"
+        yield warn("live tables", "there is no table to try", fix)
         return
     for name, count in trials().items():
         try:

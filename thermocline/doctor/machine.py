@@ -20,7 +20,7 @@ from connectors.spark.catalogs import jar_sets
 from planner.errors import BadConfig, FederationError
 from proxy.process.memory import free_memory
 from thermocline.config.settings import Settings
-from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
+from thermocline.doctor.findings import Finding, Findings, fail, ok, refused, warn
 
 #: Below these a busy server or a tierer runs into walls; demos and tests need less.
 LOW_MEMORY_BYTES = 2_000_000_000
@@ -62,34 +62,23 @@ def python(version_info: tuple[int, ...]) -> Finding:
 
 def packages() -> Findings:
     """Each library Thermocline asks for, against the versions it asks for."""
-    wrong = 0
-    needed = [
-        requirement for text in requires("thermocline") or () if (requirement := _needed(text))
-    ]
+    matches = filter(None, map(_REQUIREMENT.match, requires("thermocline") or ()))
+    needed = [(m[1], m[2].replace(" ", "")) for m in matches if "extra" not in m[3]]
+    wrong = []
     for name, bounds in needed:
-        fix = f"pip install '{name}{bounds}'"
         try:
             installed = version(name)
         except PackageNotFoundError:
-            wrong += 1
-            yield fail("packages", f"{name} is not installed", fix)
-            continue
-        if not fits(installed, bounds):
-            wrong += 1
-            yield fail("packages", f"{name} is {installed}, supported is {bounds}", fix)
-    if not wrong:
-        mine = version("thermocline")
-        yield ok(
-            "packages", f"thermocline {mine}, {len(needed)} libraries of supported versions"
-        )
-
-
-def _needed(requirement: str) -> tuple[str, str] | None:
-    """Name and version bounds; None for what only an extra asks for."""
-    match = _REQUIREMENT.match(requirement)
-    if match is None or "extra" in match[3]:
-        return None
-    return match[1], match[2].replace(" ", "")
+            what = f"{name} is not installed"
+        else:
+            if fits(installed, bounds):
+                continue
+            what = f"{name} is {installed}, supported is {bounds}"
+        wrong.append(fail("packages", what, f"pip install '{name}{bounds}'"))
+    what = (
+        f"thermocline {version('thermocline')}, {len(needed)} libraries of supported versions"
+    )
+    yield from wrong or [ok("packages", what)]
 
 
 def fits(installed: str, bounds: str) -> bool:
@@ -112,11 +101,8 @@ def _java() -> Finding:
     try:
         jars.java()
     except FederationError as error:
-        return fail(
-            "Java",
-            error.message.rstrip("."),
-            f"install Java {jars.MIN_JAVA}; only `tier` and `demo` need it",
-        )
+        fix = f"install Java {jars.MIN_JAVA}; only `tier` and `demo` need it"
+        return refused("Java", error, fix)
     return ok("Java", f"runs, {jars.MIN_JAVA} or newer")
 
 
@@ -167,9 +153,7 @@ def _port(settings: Settings) -> Finding:
         try:
             probe.bind((server.host, server.port))
         except OSError as error:
-            reason = re.sub(
-                r"^\[Errno \d+\] ", "", error.strerror or "it cannot be used"
-            ).lower()
+            reason = (error.strerror or "it cannot be used").lower()
             return warn(
                 "server port",
                 f"{server.host}:{server.port}: {reason}",
@@ -198,9 +182,8 @@ def file_system_lock(settings: Settings, config: str | None) -> Finding:
     if holds:
         return ok(check, f"tried by starting a server: {says}")
     if chosen == "required":
-        return fail(
-            check, says.rstrip("."), "run it where Landlock is, or set server.landlock to auto"
-        )
+        fix = "run it where Landlock is, or set server.landlock to auto"
+        return fail(check, says.rstrip("."), fix)
     return warn(
         check,
         f"a server may reach all its user's files: {says}",
@@ -212,12 +195,9 @@ def _tried(config: str | None) -> tuple[bool, str]:
     chosen = ["--config", config] if config else []
     command = [sys.executable, "-m", "thermocline", *chosen, "serve", "--try-lock"]
     try:
+        nothing = subprocess.DEVNULL
         done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=True,
+            command, stdin=nothing, capture_output=True, timeout=_PATIENCE_S, check=True
         )
         said = json.loads(done.stdout)
         return bool(said["holds"]), str(said["says"])

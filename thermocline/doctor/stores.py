@@ -13,7 +13,7 @@ from planner.errors import BadConfig, FederationError
 from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings
-from thermocline.doctor.findings import Findings, fail, ok, warn
+from thermocline.doctor.findings import Findings, fail, ok, refused, warn
 from thermocline.doctor.systems import clock
 
 #: So many tables are loaded to find one that lies in a place: rights may be those to tables' folders alone.
@@ -30,8 +30,7 @@ def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Fin
         every = catalog_roots(settings)
         every.check_heir()
     except BadConfig as error:
-        what, _, fix = error.message.rstrip(".").rpartition("; ")
-        yield fail("stores", what, fix)
+        yield refused("stores", error, end="; ")
         return
     for name, options in settings.catalogs.items():
         warehouse = options.get("warehouse", "")
@@ -112,8 +111,7 @@ def _tried(check: str, properties: Mapping[str, str], root: str) -> Findings:
     try:
         facts = probe_store(properties, root)
     except FederationError as error:
-        what, _, fix = error.message.rstrip(".").rpartition("; ")
-        yield fail(check, what, fix)
+        yield refused(check, error, end="; ")
         return
     if facts.may_write:
         yield ok(check, "a probe file was written, read and removed")

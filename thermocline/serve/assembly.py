@@ -75,9 +75,8 @@ def running_parts(
         BadConfig: no catalog is configured, or one of its properties is wrong.
     """
     settings.require_catalogs()
-    server = settings.server
+    server, cold = settings.server, settings.cold
     with contextlib.ExitStack() as stack:
-        cold = settings.cold
         spill = stack.enter_context(scratch_folder())
         engine_bytes, process_bytes = memory_limits(
             server.memory_limit_bytes, server.max_process_bytes, total_memory()
@@ -120,11 +119,6 @@ def running_parts(
         tails, keeper = stack.enter_context(
             running_tails(settings, log, pins, engine, ingestion)
         )
-        secret = (
-            secrets.token_bytes(32)
-            if server.ticket_secret is None
-            else server.ticket_secret.get_secret_value().encode()
-        )
         statements = Statements(
             pins=pins,
             store=store,
@@ -132,9 +126,9 @@ def running_parts(
             tails=tails,
             engine=engine,
             ticket_ttl_s=server.ticket_ttl_s,
-            secrets=[secret],
+            secrets=[secrets.token_bytes(32) if server.secret is None else server.secret],
             now_us=lambda: time.time_ns() // 1000,
-            default_path=default_path(settings),
+            default_path=(next(iter(settings.catalogs)), "default"),
         )
         stack.callback(statements.close)
         statements.access.policy = policy(settings, statements.access.expression)
@@ -179,14 +173,13 @@ def running_server(
             # The HTTP stack takes a tenth of a second to load.
             from proxy.ops.http import OpsServer
 
+            ready_when_read = settings.tail.ready_when_read
             ops = OpsServer(
                 host=server.host,
                 port=server.http_port,
                 registry=metrics.registry,
                 healthy=lambda: watchdog.silent_s < UNHEALTHY_AFTER_S,
-                is_warm=lambda: (
-                    not settings.tail.ready_when_read or parts.keeper.has_read_all()
-                ),
+                is_warm=lambda: not ready_when_read or parts.keeper.has_read_all(),
                 state=lambda: {
                     "degraded": degraded(pins.status, tails.states),
                     "reading": reading(tails.states),
@@ -206,11 +199,7 @@ def running_server(
                 max_queued=server.max_queued,
                 stream_wait_s=server.queue_wait_s,
                 idle_timeout_s=settings.access.session_idle_s,
-                session_secret=(
-                    None
-                    if server.ticket_secret is None
-                    else server.ticket_secret.get_secret_value().encode()
-                ),
+                session_secret=server.secret,
                 journals=(metrics.read, audit),
             ),
             blame,
@@ -258,8 +247,3 @@ def running_server(
             reloader.reload,
             stuck.is_set,
         )
-
-
-def default_path(settings: Settings) -> tuple[str, str]:
-    """Return the default catalog and schema: the first catalog; its schema ``default`` if there is one."""
-    return next(iter(settings.catalogs)), "default"
