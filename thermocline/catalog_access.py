@@ -18,11 +18,7 @@ from thermocline.serve.live_location import unchecked_locations
 
 
 def engine_secrets(settings: Settings) -> tuple[str, ...]:
-    """Return a CREATE SECRET for each catalog on S3.
-
-    Raises:
-        BadConfig: half a key, or no URL.
-    """
+    """Return a CREATE SECRET for each catalog on S3. Raises BadConfig: half a key, or no URL."""
     roots = catalog_roots(settings)
     roots.check_heir()
     places = {

@@ -123,11 +123,7 @@ class Client:
 
     @contextlib.contextmanager
     def ask(self, sql: str) -> Iterator[ClientAnswer]:
-        """Run one statement.
-
-        Raises:
-            FederationError: the server's sentence, in the family its status stands for.
-        """
+        """Run one statement. Raises FederationError: the server's sentence, in the family its status stands for."""
         with self._connection.cursor() as cursor:
             _apart(lambda: cursor.execute(sql), cursor.adbc_cancel)
             yield ClientAnswer(cursor)

@@ -51,11 +51,7 @@ class Newest:
 
 
 def newest_records(log: Log, bounds: LogBounds) -> Newest:
-    """Read samples.
-
-    Raises:
-        BadConfig: the topic has no record with a value.
-    """
+    """Read samples. Raises BadConfig: the topic has no record with a value."""
     ranges = [
         OffsetRange(p.partition, max(p.log_start, p.log_end - SAMPLES_PER_PARTITION), p.log_end)
         for p in bounds.partitions

@@ -158,10 +158,8 @@ def command(config: str | None, chosen: NewTableOptions, table: str) -> None:
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
     click.echo(f"created {name} over topic {binding.address}; it starts at offsets {starts}")
-    for line in first_of([_described(column) for column in payload]):
-        click.echo(f"  {line}")
-    for line in lines:
-        click.echo(line)
+    columns = [f"  {line}" for line in first_of([_described(column) for column in payload])]
+    click.echo("\n".join((*columns, *lines)))
 
 
 def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:

@@ -153,12 +153,9 @@ def _serve(
 def _addresses(settings: Settings) -> dict[str, tuple[str, int]]:
     """Return what the server will listen on, by setting: a supervisor that was killed leaves a child that drains there."""
     server, rest = settings.server, settings.iceberg_rest
-    addresses = {
-        "server.port": (server.host, server.port),
-        "server.http_port": (server.host, server.http_port),
-        "iceberg_rest.port": (rest.host, rest.port),
-    }
-    return {setting: (host, port) for setting, (host, port) in addresses.items() if port}
+    ports = {"server.port": server.port, "server.http_port": server.http_port}
+    addresses = {setting: (server.host, port) for setting, port in ports.items() if port}
+    return addresses | ({"iceberg_rest.port": (rest.host, rest.port)} if rest.port else {})
 
 
 @contextlib.contextmanager

@@ -187,11 +187,7 @@ class BoundTables:
         self._reported: dict[TableName, str] = {}
 
     def __call__(self) -> list[TableName]:
-        """List them.
-
-        Raises:
-            CatalogUnavailable: a catalog does not answer.
-        """
+        """List them. Raises CatalogUnavailable: a catalog does not answer."""
         listed = set(self._store.tables())
         self._bound &= listed
         # Of a table that is bound, its rounds learn when it is not any more.

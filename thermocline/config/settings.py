@@ -276,11 +276,7 @@ class Settings(_Section):
         return {name: dict(options) for name, options in (own | self.kafka_clusters).items()}
 
     def require_clusters(self) -> dict[str, dict[str, str]]:
-        """Return ``clusters``, at least one.
-
-        Raises:
-            BadConfig: there is none.
-        """
+        """Return ``clusters``, at least one. Raises BadConfig: there is none."""
         return self.clusters or {"": checked(self.kafka)}
 
     @property

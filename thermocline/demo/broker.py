@@ -98,10 +98,6 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         return f"127.0.0.1:{self._port}"
 
     @property
-    def _controller(self) -> str:
-        return f"127.0.0.1:{self._controller_port}"
-
-    @property
     def cluster_id(self) -> str:
         """The cluster's own id, once the node was started."""
         written = (self._folder / "data" / "meta.properties").read_text()
@@ -193,7 +189,7 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
     def _write_settings(self) -> Path:
         plain = f"PLAINTEXT://{self.bootstrap}"
         listeners = {"listeners": plain, "advertised.listeners": plain}
-        controller = (self._controlled_by or self)._controller
+        controller = f"127.0.0.1:{(self._controlled_by or self)._controller_port}"
         properties = _NODE_PROPERTIES | {
             "controller.quorum.bootstrap.servers": controller,
             "log.dirs": str(self._folder / "data"),

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 
 from connectors import jars
 from connectors.spark.catalogs import jar_sets
@@ -23,29 +22,21 @@ from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Finding, Findings, fail, ok, refused, warn
 
 #: Below these a busy server or a tierer runs into walls; demos and tests need less.
-LOW_MEMORY_BYTES = 2_000_000_000
-
-LOW_DISK_BYTES = 5_000_000_000
+LOW_MEMORY_BYTES, LOW_DISK_BYTES = 2_000_000_000, 5_000_000_000
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)(.*)")
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 
 
-def machine(
-    settings: Settings,
-    config: str | None = None,
-    *,
-    memory_bytes: int = LOW_MEMORY_BYTES,
-    disk_bytes: int = LOW_DISK_BYTES,
-) -> Findings:
-    """Check everything; the two limits are what is thought of as low. ``config`` as on the command line."""
+def machine(settings: Settings, config: str | None = None) -> Findings:
+    """Check everything. ``config`` as on the command line."""
     yield python(sys.version_info[:2])
     yield from packages()
     yield _java()
     yield from _jars(settings)
-    yield _memory(settings, memory_bytes)
-    yield _disk("disk for spilling", Path(tempfile.gettempdir()), disk_bytes)
+    yield _memory(settings)
+    yield _disk()
     yield _port(settings)
     yield file_system_lock(settings, config)
 
@@ -124,11 +115,11 @@ def _jars(settings: Settings) -> Findings:
     )
 
 
-def _memory(settings: Settings, low_bytes: int) -> Finding:
+def _memory(settings: Settings) -> Finding:
     free = free_memory()
     if free is None:
         return warn("memory", "this machine does not say how much is free", "look for yourself")
-    required = settings.server.memory_limit_bytes or low_bytes
+    required = settings.server.memory_limit_bytes or LOW_MEMORY_BYTES
     if free < required:
         return warn(
             "memory",
@@ -138,9 +129,9 @@ def _memory(settings: Settings, low_bytes: int) -> Finding:
     return ok("memory", f"{_gb(free)} free")
 
 
-def _disk(check: str, folder: Path, low_bytes: int) -> Finding:
-    free = shutil.disk_usage(folder).free
-    if free < low_bytes:
+def _disk() -> Finding:
+    check, free = "disk for spilling", shutil.disk_usage(tempfile.gettempdir()).free
+    if free < LOW_DISK_BYTES:
         return warn(check, f"{_gb(free)} free", "make room, or set TMPDIR to a larger disk")
     return ok(check, f"{_gb(free)} free")
 

@@ -112,13 +112,13 @@ def progress(*, enabled: bool) -> Iterator[ConsoleProgress]:
     """Show progress inside the block. ``seconds`` is how long it took, once it is over."""
     bar = ConsoleProgress()
     thread = threading.Thread(target=bar._run, name="progress", daemon=True)
-    is_shown = enabled and sys.stderr.isatty()
-    if is_shown:
+    is_visible = enabled and sys.stderr.isatty()
+    if is_visible:
         thread.start()
     try:
         yield bar
     finally:
         bar.seconds = time.monotonic() - bar._began_s
         bar._ended.set()
-        if is_shown:
+        if is_visible:
             thread.join()

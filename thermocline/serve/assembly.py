@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import threading
 import time
@@ -216,14 +217,14 @@ def running_server(
         rest = None
         renew: Callable[[Settings], None] = lambda _: None  # noqa: E731
         if settings.iceberg_rest.port is not None:
-            from thermocline.serve.iceberg_rest import certificate_renewal, serving_live_tables
+            from thermocline.serve.iceberg_rest import renew_certificate, serving_live_tables
 
             rest = stack.enter_context(
                 serving_live_tables(
                     settings, parts, flight.gate, (metrics.read, audit), metrics.live_metadata
                 )
             )
-            renew = certificate_renewal(rest)
+            renew = functools.partial(renew_certificate, rest)
         reloader = Reloader(
             settings, flight, parts.statements, read=read or (lambda: settings), renew=renew
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import Gauge
 
@@ -84,15 +84,11 @@ def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> HandOut:
     return HandOut(rest.credentials.get(table.catalog, {}))
 
 
-def certificate_renewal(server: HttpServer) -> Callable[[Settings], None]:
-    """Return what has a server show the certificate that settings name, from the next connection on."""
-
-    def renew(settings: Settings) -> None:
-        tls = http_tls(settings)
-        if tls is not None:
-            server.renew(tls)
-
-    return renew
+def renew_certificate(server: HttpServer, settings: Settings) -> None:
+    """Have a server show the certificate that settings name, from the next connection on."""
+    tls = http_tls(settings)
+    if tls is not None:
+        server.renew(tls)
 
 
 def http_tls(settings: Settings) -> HttpTls | None:
