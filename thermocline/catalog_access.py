@@ -1,7 +1,4 @@
-"""What DuckDB needs to read the files of the catalogs in force. Not a part of settings: it loads Arrow, and with it threads.
-
-The roots of the catalogs in force, as settings say them.
-"""
+"""What DuckDB needs to read the files of the catalogs in force. Not a part of settings: it loads Arrow, and with it threads."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def show(config: str | None, as_json: bool) -> None:
     table = plain_table("setting", "value", "from")
     for key, value, origin in rows:
         dim = "dim" if origin == "default" else ""
-        text = "(none)" if value in (None, []) else _text(value)
+        plain = str(value).lower() if isinstance(value, bool) else str(value)
+        text = "(none)" if value in (None, []) else plain
         where = "file" if origin == written.file else origin
         table.add_row(Text(key, dim), Text(text, dim), Text(where, dim))
     console.print(table)
@@ -192,10 +193,6 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return list(value)
     return MASK if value else None
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _facts(problem: Problem) -> dict[str, object]:

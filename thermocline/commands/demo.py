@@ -33,15 +33,11 @@ from thermocline.options import option, options, takes
 
 #: How long events flow where there is no terminal to end it.
 UNATTENDED_S = 60.0
-
 #: Newer agents begin to send a field without a column; later its owner adds the column.
 UPGRADE_AFTER_S, COLUMN_AFTER_S, SCHEMA_DELAY_S = 15.0, 12.0, 3.0
-
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
-
 _ASK_EVERY_S = 0.5
-
 #: Leave the alternate screen, show the cursor.
 _RESTORE_TERMINAL = b"\x1b[?1049l\x1b[?25h"
 
@@ -214,13 +210,10 @@ def _folder(keep: Path | None) -> Iterator[tuple[Path, StartGuard]]:
 
 #: Broker 512 MB of heap, Spark 1 GB, their native parts, the server with a tail of some minutes.
 NEEDED_MEMORY_BYTES = 2_500_000_000
-
 #: An hour of events and their files is below this; Spark's jars and logs are small beside it.
 NEEDED_DISK_BYTES = 2_000_000_000
-
 #: Kafka and Iceberg jars, twice while they are unpacked.
 NEEDED_CACHE_BYTES = 300_000_000
-
 #: Where the demo's server listens if it may.
 PORTS = range(31337, 31437)
 

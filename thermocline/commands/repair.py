@@ -234,9 +234,7 @@ def _added(table: TableName, added: Mapping[int, AddedRows]) -> Iterator[str]:
     for snapshot_id, count in added.items():
         yield f"{table}: snapshot {snapshot_id} added {count.rows:,} rows"
         if count.without_offset:
-            yield (
-                f"  {count.without_offset:,} without kafka_partition or kafka_offset: `verify` cannot check them"
-            )
+            yield f"  {count.without_offset:,} without kafka_partition or kafka_offset: `verify` cannot check them"
         for partition, following in count.next:
             yield (
                 f"  partition {partition}: offsets up to {following - 1}, below the watermark; rows of records "
@@ -284,9 +282,8 @@ def _moved(pin: Pin) -> Iterator[str]:
     changes = shape_changes(pin.binding, pin.schema, pin.watermark.shape)
     if not changes:
         yield "  what it was cannot be told from the shape; now:"
-        changes = tuple(
-            f"  {key} = {text}" for key, text in sorted(pin.binding.properties().items())
-        )
+        properties = sorted(pin.binding.properties().items())
+        changes = tuple(f"  {key} = {text}" for key, text in properties)
     for line in changes:
         yield f"  {line}"
 
@@ -362,12 +359,10 @@ def _covered(table: TableName, rows: RowsOfHead, after: Watermark) -> Iterator[s
     by_partition = {item.partition: item for item in rows.partitions}
     for partition in sorted({*by_partition, *after.next.as_dict()}):
         item = by_partition.get(partition)
-        what = (
-            "no rows"
-            if item is None
-            else f"{item.rows:,} rows, offsets {item.lowest} to {item.highest}, "
-            f"{item.holes:,} offsets between without a row"
-        )
+        what = "no rows"
+        if item is not None:
+            what = f"{item.rows:,} rows, offsets {item.lowest} to {item.highest}"
+            what += f", {item.holes:,} offsets between without a row"
         yield f"{table}: partition {partition}: {what}"
         if item is not None and item.doubled:
             yield f"  {item.doubled:,} rows are there twice, and will be in answers"

@@ -121,11 +121,8 @@ def _memory(settings: Settings) -> Finding:
         return warn("memory", "this machine does not say how much is free", "look for yourself")
     required = settings.server.memory_limit_bytes or LOW_MEMORY_BYTES
     if free < required:
-        return warn(
-            "memory",
-            f"{_gb(free)} free, below {_gb(required)}",
-            "give it more, or set server.memory_limit_bytes and max_tail_bytes lower",
-        )
+        fix = "give it more, or set server.memory_limit_bytes and max_tail_bytes lower"
+        return warn("memory", f"{_gb(free)} free, below {_gb(required)}", fix)
     return ok("memory", f"{_gb(free)} free")
 
 

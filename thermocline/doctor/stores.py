@@ -93,18 +93,12 @@ def _readable(name: str, own: Sequence[str], roots: Sequence[str]) -> Findings:
     """Whether a server reads what is there."""
     check = f"store of {name}"
     if not own and not roots:
-        yield warn(
-            check,
-            "where its files lie is not known; a server reads none of them",
-            "add their place to server.storage_roots",
-        )
+        what = "where its files lie is not known; a server reads none of them"
+        yield warn(check, what, "add their place to server.storage_roots")
     for root in own:
         if roots and not any(is_within(root, allowed) for allowed in roots):
-            yield fail(
-                check,
-                "its warehouse is outside server.storage_roots",
-                f"add {root} to server.storage_roots; files elsewhere are not read",
-            )
+            fix = f"add {root} to server.storage_roots; files elsewhere are not read"
+            yield fail(check, "its warehouse is outside server.storage_roots", fix)
 
 
 def _tried(check: str, properties: Mapping[str, str], root: str) -> Findings:

@@ -132,11 +132,8 @@ def _topic(table: TableName, topic: str, facts: TopicFacts | None) -> Findings:
             "upgrade them: a topic that was created again cannot be told from the old one",
         )
     elif facts.cleanup_policy is not None and "compact" in facts.cleanup_policy:
-        yield warn(
-            check,
-            "it is compacted: records removed before they are tiered are gone",
-            "set min.compaction.lag.ms above the tiering interval",
-        )
+        what = "it is compacted: records removed before they are tiered are gone"
+        yield warn(check, what, "set min.compaction.lag.ms above the tiering interval")
     else:
         yield ok(check, "exists, may be described and read, has an id")
 

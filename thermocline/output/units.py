@@ -1,7 +1,4 @@
-"""Times and sizes as people read them.
-
-Whether output may be coloured: only on a terminal, never where NO_COLOR is set (no-color.org).
-"""
+"""Times and sizes as people read them; colours on a terminal alone, never where NO_COLOR is set (no-color.org)."""
 
 from __future__ import annotations
 

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from planner.errors import BadConfig
-from proxy.access.authentication.callers import (
-    Access,
-    Caller,
-    FixedUsers,
-    Recall,
-    TokenCheck,
-    Verify,
-)
+from proxy.access.authentication.callers import Access, Caller, FixedUsers, TokenCheck
 from proxy.access.authentication.credentials import Credentials
 from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
@@ -37,18 +30,16 @@ def access(settings: Settings) -> Access:
             missing.
     """
     own = settings.access
-    verifies: list[Verify] = []
-    recalls: list[Recall] = []
+    tables: list[FixedUsers | Credentials] = []
     tokens: list[TokenCheck] = []
     if settings.server.users:
         users = settings.server.users
-        fixed = FixedUsers({name: text.get_secret_value() for name, text in users.items()})
-        verifies.append(fixed.verify)
-        recalls.append(fixed.recall)
+        tables.append(
+            FixedUsers({name: text.get_secret_value() for name, text in users.items()})
+        )
     if own.credentials_file is not None:
         credentials = Credentials(Path(own.credentials_file), clock_s=time.monotonic)
-        verifies.append(credentials.verify)
-        recalls.append(credentials.recall)
+        tables.append(credentials)
         tokens.append(credentials.token)
     if (jwt := _jwt(own)) is not None:
         tokens.append(jwt)
@@ -56,14 +47,14 @@ def access(settings: Settings) -> Access:
         raise BadConfig(
             "access.certificate_users needs access.tls_client_ca: the authority that signed the users' certificates."
         )
-    lockout = Lockout(_first(verifies), time.monotonic)
+    lockout = Lockout(_first([table.verify for table in tables]), time.monotonic)
     combined = Access(
-        verify=lockout if verifies else None,
+        verify=lockout if tables else None,
         remembers=lockout.remembers,
-        recall=_first(recalls) if recalls else None,
+        recall=_first([table.recall for table in tables]) if tables else None,
         tokens=tuple(tokens),
         certificates=own.certificate_users,
-        allow_anonymous=not (verifies or tokens or own.certificate_users),
+        allow_anonymous=not (tables or tokens or own.certificate_users),
     )
     _refuse_exposure(settings, anonymous=combined.allow_anonymous)
     return combined

@@ -3,8 +3,6 @@
 It reads the files its settings name, Python and the system's libraries, and writes to its temporary folder, its cache
 and its audit log. Rules are bound to files as they are at the start: a replaced file is another one. So for files that
 are read again the rule is on the folder, unless that is a folder of everybody's.
-
-A folder for what the engine spills: gone when the server stops, and at the next start if it was killed.
 """
 
 from __future__ import annotations
