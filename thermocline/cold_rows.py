@@ -74,8 +74,8 @@ class EngineColdRows:
             f"SELECT {KAFKA_PARTITION}, count(*), count(*) - count({KAFKA_OFFSET}), "  # noqa: S608 - our names
             f"min({KAFKA_OFFSET}), max({KAFKA_OFFSET}) FROM {_NAME} GROUP BY 1 ORDER BY 1"
         )
-        rows = self._run(sql, self._now())
-        return tuple(ColdCount(*row.values()) for row in rows.to_pylist())
+        rows = self._run(sql, self._now()).to_pylist()
+        return tuple(ColdCount(*row.values()) for row in rows)
 
     def partitions(self) -> tuple[tuple[PartitionRows, ...], int]:
         """Return the rows of each partition, and how many rows lack partition or offset."""
@@ -84,9 +84,8 @@ class EngineColdRows:
             f"SELECT p, min(o), max(o), count(*), count(DISTINCT o) FROM ({places}) "  # noqa: S608
             "WHERE p IS NOT NULL AND o IS NOT NULL GROUP BY 1 ORDER BY 1"
         )
-        placed = tuple(
-            PartitionRows(*row.values()) for row in self._run(sql, self._now()).to_pylist()
-        )
+        rows = self._run(sql, self._now()).to_pylist()
+        placed = tuple(PartitionRows(*row.values()) for row in rows)
         every = sum(count.rows for count in self.counts())
         return placed, every - sum(count.rows for count in placed)
 
@@ -128,8 +127,7 @@ class EngineColdRows:
         names = {column.field_id: column.name for column in schema.columns}
         common = [column for column in self._schema.columns if column.field_id in names]
         listed = ", ".join(
-            f"{identifier(names[column.field_id])} AS {identifier(column.name)}"
-            for column in common
+            f"{identifier(names[each.field_id])} AS {identifier(each.name)}" for each in common
         )
         renamed: tuple[SqlRelation, ...] = ()
         # Without a file, there are no rows.

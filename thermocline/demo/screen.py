@@ -34,9 +34,8 @@ class PlainScreen:
         tenth = int(share * 10)
         if self._tenths.get(name, -1) < tenth:
             self._tenths[name] = tenth
-            self.say(
-                f"{name}: ready" if share == 1 else f"{name} {f'{tenth}0 %' if tenth else '…'}"
-            )
+            progress = f" {tenth}0 %" if tenth else " …"
+            self.say(f"{name}{': ready' if share == 1 else progress}")
 
     @contextlib.contextmanager
     def setting_up(self) -> Iterator[None]:

@@ -71,9 +71,8 @@ def _panel(demo: Observation, width: int, height: int) -> Iterator[Text]:
         ("answered through SQL in  ", "ms    ", demo.latencies_ms, COLD),
     ):
         if values:
-            yield _figures(
-                f" {title} [bold]{values[-1]:>5,.0f} {unit}[/]", values, columns, colour
-            )
+            title += f" [bold]{values[-1]:>5,.0f} {unit}[/]"
+            yield _figures(f" {title}", values, columns, colour)
     yield Text()
 
 

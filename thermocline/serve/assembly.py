@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import threading
 import time
@@ -75,9 +76,8 @@ def running_parts(
         BadConfig: no catalog is configured, or one of its properties is wrong.
     """
     settings.require_catalogs()
-    server = settings.server
+    server, cold = settings.server, settings.cold
     with contextlib.ExitStack() as stack:
-        cold = settings.cold
         spill = stack.enter_context(scratch_folder())
         engine_bytes, process_bytes = memory_limits(
             server.memory_limit_bytes, server.max_process_bytes, total_memory()
@@ -120,11 +120,6 @@ def running_parts(
         tails, keeper = stack.enter_context(
             running_tails(settings, log, pins, engine, ingestion)
         )
-        secret = (
-            secrets.token_bytes(32)
-            if server.ticket_secret is None
-            else server.ticket_secret.get_secret_value().encode()
-        )
         statements = Statements(
             pins=pins,
             store=store,
@@ -132,9 +127,9 @@ def running_parts(
             tails=tails,
             engine=engine,
             ticket_ttl_s=server.ticket_ttl_s,
-            secrets=[secret],
+            secrets=[secrets.token_bytes(32) if server.secret is None else server.secret],
             now_us=lambda: time.time_ns() // 1000,
-            default_path=default_path(settings),
+            default_path=(next(iter(settings.catalogs)), "default"),
         )
         stack.callback(statements.close)
         statements.access.policy = policy(settings, statements.access.expression)
@@ -179,14 +174,13 @@ def running_server(
             # The HTTP stack takes a tenth of a second to load.
             from proxy.ops.http import OpsServer
 
+            ready_when_read = settings.tail.ready_when_read
             ops = OpsServer(
                 host=server.host,
                 port=server.http_port,
                 registry=metrics.registry,
                 healthy=lambda: watchdog.silent_s < UNHEALTHY_AFTER_S,
-                is_warm=lambda: (
-                    not settings.tail.ready_when_read or parts.keeper.has_read_all()
-                ),
+                is_warm=lambda: not ready_when_read or parts.keeper.has_read_all(),
                 state=lambda: {
                     "degraded": degraded(pins.status, tails.states),
                     "reading": reading(tails.states),
@@ -206,11 +200,7 @@ def running_server(
                 max_queued=server.max_queued,
                 stream_wait_s=server.queue_wait_s,
                 idle_timeout_s=settings.access.session_idle_s,
-                session_secret=(
-                    None
-                    if server.ticket_secret is None
-                    else server.ticket_secret.get_secret_value().encode()
-                ),
+                session_secret=server.secret,
                 journals=(metrics.read, audit),
             ),
             blame,
@@ -227,14 +217,14 @@ def running_server(
         rest = None
         renew: Callable[[Settings], None] = lambda _: None  # noqa: E731
         if settings.iceberg_rest.port is not None:
-            from thermocline.serve.iceberg_rest import certificate_renewal, serving_live_tables
+            from thermocline.serve.iceberg_rest import renew_certificate, serving_live_tables
 
             rest = stack.enter_context(
                 serving_live_tables(
                     settings, parts, flight.gate, (metrics.read, audit), metrics.live_metadata
                 )
             )
-            renew = certificate_renewal(rest)
+            renew = functools.partial(renew_certificate, rest)
         reloader = Reloader(
             settings, flight, parts.statements, read=read or (lambda: settings), renew=renew
         )
@@ -258,8 +248,3 @@ def running_server(
             reloader.reload,
             stuck.is_set,
         )
-
-
-def default_path(settings: Settings) -> tuple[str, str]:
-    """Return the default catalog and schema: the first catalog; its schema ``default`` if there is one."""
-    return next(iter(settings.catalogs)), "default"

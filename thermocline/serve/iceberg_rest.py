@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import Gauge
 
@@ -38,14 +38,11 @@ def serving_live_tables(
     if rest.port is None:
         raise ValueError("no port is configured")
     for name in (*rest.credentials, *rest.vended):
+        key = "iceberg_rest.credentials"
         if name not in settings.catalogs:
-            raise BadConfig(
-                f"iceberg_rest.credentials or vended names catalog {name}, which is not configured."
-            )
+            raise BadConfig(f"{key} or vended names catalog {name}, which is not configured.")
         if name in rest.credentials and name in rest.vended:
-            raise BadConfig(
-                f"iceberg_rest.credentials and vended both name catalog {name}; keep one of them."
-            )
+            raise BadConfig(f"{key} and vended both name catalog {name}; keep one of them.")
     files = LiveFiles(parts.store, live_locations(settings), ttl_s=rest.live_ttl_s)
     tables = LiveTables(
         pins=parts.pins,
@@ -59,13 +56,10 @@ def serving_live_tables(
     )
     with contextlib.ExitStack() as stack:
         stack.callback(tables.stop)
+        is_open = parts.statements.access.is_open
         catalog = LiveCatalog(
             tables,
-            lambda session: [
-                name
-                for name in settings.catalogs
-                if parts.statements.access.is_open(session, name)
-            ],
+            lambda session: [name for name in settings.catalogs if is_open(session, name)],
             lambda table: credentials(rest, parts, table),
         )
         memory.set_function(lambda: files.source_bytes + tables.text_bytes + catalog.text_bytes)
@@ -90,15 +84,11 @@ def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> HandOut:
     return HandOut(rest.credentials.get(table.catalog, {}))
 
 
-def certificate_renewal(server: HttpServer) -> Callable[[Settings], None]:
-    """Return what has a server show the certificate that settings name, from the next connection on."""
-
-    def renew(settings: Settings) -> None:
-        tls = http_tls(settings)
-        if tls is not None:
-            server.renew(tls)
-
-    return renew
+def renew_certificate(server: HttpServer, settings: Settings) -> None:
+    """Have a server show the certificate that settings name, from the next connection on."""
+    tls = http_tls(settings)
+    if tls is not None:
+        server.renew(tls)
 
 
 def http_tls(settings: Settings) -> HttpTls | None:
