@@ -176,10 +176,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _download(
-    set_name: str,
-    coordinates: tuple[Coordinate, ...],
-    folder: Path,
-    progress: Progress | None,
+    set_name: str, coordinates: tuple[Coordinate, ...], folder: Path, progress: Progress | None
 ) -> None:
     # The lock is ours, so such a folder belongs to a process that was killed.
     for left in folder.parent.glob(f".{set_name}-*"):

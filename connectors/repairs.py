@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from connectors.table_facts import Evidence, TableFacts, decide_pin, with_statistics
-from planner.errors import (
-    BadParameter,
-    TieringConflict,
-    UndecodableRecord,
-    WatermarkMissing,
-)
+from planner.errors import BadParameter, TieringConflict, UndecodableRecord, WatermarkMissing
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange
 from planner.ports import DecoderFactory, Log, TopicSource
@@ -124,12 +119,7 @@ class Repairs:
 
         return self.amender.amend(table, decide)
 
-    def _check_undecodable(
-        self,
-        pin: Pin,
-        skip: Skip,
-        decoder_for: DecoderFactory,
-    ) -> None:
+    def _check_undecodable(self, pin: Pin, skip: Skip, decoder_for: DecoderFactory) -> None:
         mark, binding = _mark(pin), pin.binding
         if binding is None:
             raise ValueError(f"{pin.table} is not bound to a topic")

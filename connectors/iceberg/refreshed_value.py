@@ -7,12 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from planner.errors import (
-    CatalogUnavailable,
-    FederationError,
-    Inconsistent,
-    RequestError,
-)
+from planner.errors import CatalogUnavailable, FederationError, Inconsistent, RequestError
 
 T = TypeVar("T")
 

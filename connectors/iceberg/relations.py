@@ -29,9 +29,7 @@ def relation_of(cold: ColdSlice, files: FileList, names: Collection[str] | None)
         column for column in cold.schema.columns if names is None or column.name in names
     ]
     return SqlRelation(
-        read_sql(columns, files),
-        without_nan=without_nan,
-        without_zero=without_zero,
+        read_sql(columns, files), without_nan=without_nan, without_zero=without_zero
     )
 
 

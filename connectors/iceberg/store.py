@@ -37,13 +37,7 @@ from planner.column_statistics import UuidStatistics, uuid_statistics
 from planner.errors import CutExpired, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
-from planner.reading.filters import (
-    EVERY_FILE,
-    EVERYTHING,
-    FileSpan,
-    ScanFilter,
-    position_of,
-)
+from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter, position_of
 from planner.schema import TableSchema
 from planner.seam.cut import ColdSlice, Pin, PinReference
 from planner.seam.snapshots import Retained

@@ -13,12 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import (
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # OffsetSpec is not in its __all__
     OffsetSpec,
 )
@@ -207,11 +202,7 @@ class BoundsReader:
                 round_ = replace(round_, may_cross=may_cross)
 
     def _pause(
-        self,
-        again: _AskAgain,
-        reason: _AskAgain,
-        round_: BoundsRequest,
-        unknown_until: float,
+        self, again: _AskAgain, reason: _AskAgain, round_: BoundsRequest, unknown_until: float
     ) -> None:
         """Wait before the next round, or raise ``reason``. The next round gets a client that answers."""
         if isinstance(again, _Silent):

@@ -239,11 +239,7 @@ class LiveFiles:
             output = folder.output(_folder_of(pin), ".parquet")
         with folder.undoing([output.location]), writing_errors(pin.table):
             written = write_data_file(
-                output,
-                source.schema,
-                pin.schema.arrow,
-                batches,
-                properties=source.properties,
+                output, source.schema, pin.schema.arrow, batches, properties=source.properties
             )
             if written is not None:
                 check_written(hole.ranges, written.parts, written.rows)

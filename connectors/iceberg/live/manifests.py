@@ -87,9 +87,7 @@ class NewSnapshot:
 
 
 def write_manifest(
-    output: OutputFile,
-    files: Sequence[EncodedFile],
-    snapshot: NewSnapshot,
+    output: OutputFile, files: Sequence[EncodedFile], snapshot: NewSnapshot
 ) -> ManifestFile:
     """Write a manifest of files that the snapshot adds; return its entry for a list."""
     head = BytesIO()
@@ -151,9 +149,7 @@ def read_list(source: InputFile) -> tuple[ManifestFile, ...]:
 
 
 def write_list(
-    output: OutputFile,
-    manifests: Sequence[ManifestFile],
-    snapshot: NewSnapshot,
+    output: OutputFile, manifests: Sequence[ManifestFile], snapshot: NewSnapshot
 ) -> tuple[int, int]:
     """Write a list; return its bytes, and how many row ids it gives out (format version 3; 0 before).
 

@@ -303,12 +303,7 @@ class ColdPlan:
         self._extension.close()
 
     def _listed(
-        self,
-        io: OwnFiles,
-        facts: Facts,
-        manifest_list: str,
-        cold: ColdSlice,
-        rows: ScanFilter,
+        self, io: OwnFiles, facts: Facts, manifest_list: str, cold: ColdSlice, rows: ScanFilter
     ) -> FileList | None:
         listed = self._manifests.list(io, manifest_list)
         if not listed.is_enough:
