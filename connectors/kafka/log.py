@@ -30,9 +30,8 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class KafkaLog:
-    """``planner.ports.Log`` with librdkafka.
+    """``planner.ports.Log`` with librdkafka, for topics by their addresses (``planner.names``).
 
-    Topics are given by their addresses (``planner.names``).
     Made from plain settings anywhere, a Spark executor included. It does not survive a fork.
     """
 
