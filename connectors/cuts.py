@@ -136,8 +136,7 @@ def cut_tables(
     An old pin meets a log that retention has moved past it whenever tiering and retention both went on: the
     newest pin then answers. What is refused twice is true.
 
-    Raises:
-        FederationError: of the pins, the log or the decision.
+    Raises FederationError: of the pins, the log or the decision.
     """
     try:
         return _cut({table: pins.get(table) for table in tables}, log, cold_only)
@@ -157,8 +156,7 @@ def cut_remembered(
 
     None: there is no such round, or it does not fit the tables any more.
 
-    Raises:
-        FederationError: of the pins.
+    Raises FederationError: of the pins.
     """
     pinned = {table: pins.get(table) for table in tables}
     marks = _marks(pinned, cold_only)

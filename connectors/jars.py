@@ -128,8 +128,7 @@ def is_resolved(set_name: str) -> bool:
 def java() -> str:
     """Return the Java to run: that of ``JAVA_HOME``, otherwise the first on the path.
 
-    Raises:
-        BadConfig: there is none, it does not run, or it is older than 17.
+    Raises BadConfig: there is none, it does not run, or it is older than 17.
     """
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")

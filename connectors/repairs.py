@@ -76,8 +76,7 @@ class Repairs:
     def accept_gap(self, table: TableName, expected: Sequence[OffsetRange]) -> Watermark:
         """Give up the gap that the person saw and move the watermark to the log start.
 
-        Raises:
-            As ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
+        Raises as ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
         """
 
         def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:

@@ -133,8 +133,7 @@ class Catalogs:
     def load(self, table: TableName) -> Table:
         """Load a table, whose files are those of its catalog alone.
 
-        Raises:
-            ForeignFile: as ``Reach.of``. Each read of a file of it raises as ``Reach.check``.
+        Raises ForeignFile: as ``Reach.of``. Each read of a file of it raises as ``Reach.check``.
         """
         with self.using(table.catalog, table) as catalog:
             loaded = catalog.load_table((*table.namespace, table.name))

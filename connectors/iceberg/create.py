@@ -192,8 +192,7 @@ def create_table(
 def _drop_without_rows(catalog: Catalog, table: TableName, binding: Binding) -> None:
     """Drop ``table`` where it is bound to the topic of ``binding`` and no snapshot has a file.
 
-    Raises:
-        BadConfig: the table has rows, or had some, or is bound to another topic.
+    Raises BadConfig: the table has rows, or had some, or is bound to another topic.
     """
     identifier = (*table.namespace, table.name)
     metadata = catalog.load_table(identifier).metadata

@@ -66,8 +66,7 @@ class FileAccess:
     def remember(self, table: TableName, loaded: Table) -> OwnFiles:
         """Return what reads the files of a table as a catalog has loaded it; ``of`` finds it again.
 
-        Raises:
-            ForeignFile: keys came with it for a location that is not its catalog's alone.
+        Raises ForeignFile: keys came with it for a location that is not its catalog's alone.
         """
         self._hand_on_keys(table, loaded)
         io = own_io(loaded)

@@ -82,8 +82,7 @@ def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> Pa
 def sort_order(table: TableName, schema: Schema, terms: Sequence[str]) -> SortOrder:
     """Build the order rows have inside a file. Nulls default to first when ascending, last when descending.
 
-    Raises:
-        BadConfig: as ``partition_spec``.
+    Raises BadConfig: as ``partition_spec``.
     """
     fields = []
     for term in terms:

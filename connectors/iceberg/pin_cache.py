@@ -151,8 +151,7 @@ class PinCache:
 
         The first call asks them all at once; a catalog that fails then is asked again in the background.
 
-        Raises:
-            CatalogUnavailable: none ever answered.
+        Raises CatalogUnavailable: none ever answered.
         """
         listings = self._all_listings()
         answered = [listing for listing in listings.values() if listing.has_begun]
@@ -186,8 +185,7 @@ class PinCache:
         No error may name a catalog that is not open to the caller. As of at most ``RELIST_S`` ago once this ``caller`` asked ``RELIST_BURST`` times in as many seconds; None is
         everybody without a name, together.
 
-        Raises:
-            CatalogUnavailable: an open catalog, which may have it, never answered.
+        Raises CatalogUnavailable: an open catalog, which may have it, never answered.
         """
         listings = self._all_listings()
         opened = [listing for catalog, listing in listings.items() if is_open(catalog)]
@@ -207,8 +205,7 @@ class PinCache:
     def check_listed(self, catalog: str) -> None:
         """Make sure that a catalog's list is of its latest reading: of a name that it lacks, nothing is known otherwise.
 
-        Raises:
-            CatalogUnavailable: the catalog did not answer the last time.
+        Raises CatalogUnavailable: the catalog did not answer the last time.
         """
         listing = self._all_listings().get(catalog)
         outcome = None if listing is None else listing.outcome

@@ -42,8 +42,7 @@ class StoreFacts:
 def probe_store(properties: Mapping[str, str], location: str) -> StoreFacts:
     """Write, read and remove a small file below ``location``; where only writing is denied, ask for a file instead.
 
-    Raises:
-        ColdStoreUnavailable: files can neither be written nor read. The message ends with what to do, after "; ".
+    Raises ColdStoreUnavailable: files can neither be written nor read. The message ends with what to do, after "; ".
     """
     path = f"{location.rstrip('/')}/{PROBE_PREFIX}{uuid.uuid4().hex}"
     io = load_file_io(with_file_io(properties), location)

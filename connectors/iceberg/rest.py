@@ -104,8 +104,7 @@ class RestCatalog(rest.RestCatalog):
     ) -> dict[str, str]:
         """Return what the catalog says of reading a table's files.
 
-        Raises:
-            BadConfig: only requests that the catalog signs could read them.
+        Raises BadConfig: only requests that the catalog signs could read them.
         """
         keys = self._resolve_storage_credentials(
             response.storage_credentials, response.metadata_location

@@ -122,11 +122,7 @@ class BoundsReader:
         return BoundsRequest(client, (topic,), deadline, {}, {}, described, None)
 
     def settle_identity(self, round_: BoundsRequest) -> str:
-        """Return the topic's id.
-
-        Raises:
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
-        """
+        """Return the topic's id. Raises UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``."""
         topic = round_.topics[0]
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         while True:
@@ -177,8 +173,7 @@ class BoundsReader:
     def settle(self, round_: BoundsRequest) -> dict[str, LogBounds]:
         """Wait for a round's answers, repeating it while that helps.
 
-        Raises:
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
+        Raises UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
         """
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         reason: _AskAgain | None = None

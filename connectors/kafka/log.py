@@ -45,8 +45,7 @@ class KafkaLog:
     ) -> None:
         """``settings`` are librdkafka properties, ``cluster`` its name there. No broker needs to answer yet.
 
-        Raises:
-            BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
+        Raises BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
         """
         properties = checked(settings)
         self._cluster = cluster

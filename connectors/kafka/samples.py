@@ -37,8 +37,7 @@ def sample(
 ) -> dict[tuple[str, int], Sample]:
     """Read the beginning of every range, by topic's address; leave out what did not come within ``timeout_s`` per cluster.
 
-    Raises:
-        BadConfig: a property is not one of the client's.
+    Raises BadConfig: a property is not one of the client's.
     """
     samples = {}
     for cluster, topics in by_cluster(ranges).items():

@@ -65,8 +65,7 @@ Properties = dict[str, str | int | float | bool]
 def checked(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the user's properties as they are.
 
-    Raises:
-        BadConfig: one of ours is among them, a value is not a string, or no broker is named.
+    Raises BadConfig: one of ours is among them, a value is not a string, or no broker is named.
     """
     for key, value in settings.items():
         if key in OWNED:

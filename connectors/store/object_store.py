@@ -50,8 +50,7 @@ def secrets(
 ) -> tuple[str, ...]:
     """Return a CREATE SECRET for each catalog on S3, which counts for the files below its ``places`` there.
 
-    Raises:
-        BadConfig: an endpoint is no URL, one half of a key is missing, or two catalogs have one place in two stores.
+    Raises BadConfig: an endpoint is no URL, one half of a key is missing, or two catalogs have one place in two stores.
     """
     options = {name: _options(name, catalogs[name]) for name in locations}
     first: dict[str, str] = {}
@@ -85,8 +84,7 @@ def are_one_store(
 ) -> bool:
     """Whether two catalogs mean one store by the same place. Each is its name and properties, which may be vended.
 
-    Raises:
-        BadConfig: as ``secrets``.
+    Raises BadConfig: as ``secrets``.
     """
     return _options(*one).get("ENDPOINT") == _options(*other).get("ENDPOINT")
 
@@ -98,8 +96,7 @@ def vended_secret(
 
     None where that are the keys of the catalog's own properties. It replaces the one before of the same place.
 
-    Raises:
-        BadConfig: as ``secrets``.
+    Raises BadConfig: as ``secrets``.
     """
     if not is_object_store(location):
         return None

@@ -53,8 +53,7 @@ class ColdRows(Protocol):
 
         ``snapshot_id`` names an older snapshot; a column that it lacks is left out.
 
-        Raises:
-            SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
+        Raises SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
         """
 
 

@@ -116,8 +116,7 @@ class LiveFiles:
         The name changes once another replica may have removed the folder; answers may not name files of the old one.
         Callers compare the name before and after they build an answer.
 
-        Raises:
-            ColdStoreUnavailable: that cannot be found out.
+        Raises ColdStoreUnavailable: that cannot be found out.
         """
         if catalog not in self._locations:
             return ""
@@ -155,8 +154,7 @@ class LiveFiles:
     def source(self, pin: Pin) -> LiveSource:
         """Read what the pin was made from, once.
 
-        Raises:
-            SnapshotExpired, ColdStoreUnavailable: a file of it is gone, damaged, or cannot be read now.
+        Raises SnapshotExpired, ColdStoreUnavailable: a file of it is gone, damaged, or cannot be read now.
         """
         with pinned_errors(pin, "its metadata"):
             return self._read(pin)
@@ -250,8 +248,7 @@ class LiveFiles:
     def write_table(self, pin: Pin, pieces: Sequence[LivePiece], cut: str) -> WrittenTable:
         """Write the snapshot and the metadata file of one answer.
 
-        Raises:
-            ColdStoreUnavailable, UnsupportedFile: as ``write_piece``.
+        Raises ColdStoreUnavailable, UnsupportedFile: as ``write_piece``.
         """
         source = self.source(pin)
         version = check_format(pin, source.document)
@@ -323,8 +320,7 @@ class LiveFiles:
     def tend(self) -> None:
         """Say that this replica lives, and remove what replicas left that do not.
 
-        Raises:
-            ColdStoreUnavailable: the store does not answer.
+        Raises ColdStoreUnavailable: the store does not answer.
         """
         with self._lock:
             folders = list(self._folders.items())

@@ -117,8 +117,7 @@ class LiveFolder:
     def check(self) -> None:
         """Make sure that no replica may have removed the folder: beat where its last beat is old by a clock of ours.
 
-        Raises:
-            LostFolder, ColdStoreUnavailable: as ``beat``; or another thread waits for the store already.
+        Raises LostFolder, ColdStoreUnavailable: as ``beat``; or another thread waits for the store already.
         """
         if not self._is_late():
             return

@@ -84,8 +84,7 @@ class Footers:
         default or null. ``names`` are the columns that are read, by default all: only these need the names and types of
         today to be found by name.
 
-        Raises:
-            FileNotFoundError, DamagedFile: a file is gone, or is damaged.
+        Raises FileNotFoundError, DamagedFile: a file is gone, or is damaged.
         """
         shapes = {id(shape): shape for shape in self._shapes_of(io, files)}.values()
         written = _written(shapes, schema)

@@ -346,8 +346,7 @@ class AvroReader:
     def read(self, file: Path, columns: str, rows: int) -> pa.Table:
         """Return ``columns``, SQL expressions, over the rows of an Avro file, of which ``rows`` are expected.
 
-        Raises:
-            duckdb.Error: it is not Avro, or has no such columns.
+        Raises duckdb.Error: it is not Avro, or has no such columns.
         """
         with contextlib.closing(self._opened()[0]) as cursor:
             return cursor.execute(

@@ -92,11 +92,7 @@ class Facts:
 
 
 def version_of(metadata: TableMetadata, cold: ColdSlice) -> Snapshot | None:
-    """Return the snapshot of a slice.
-
-    Raises:
-        FileNotFoundError: the file does not retain it.
-    """
+    """Return the snapshot of a slice. Raises FileNotFoundError: the file does not retain it."""
     if cold.snapshot_id is None:
         return None
     snapshot = metadata.snapshot_by_id(cold.snapshot_id)
