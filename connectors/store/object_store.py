@@ -21,12 +21,9 @@ CA_BUNDLE = "s3.cabundle"
 #: Keys that catalogs hand out with tables (Iceberg REST specification, "LoadTableResult").
 _VENDED = frozenset(
     (
-        "s3.access-key-id",
-        "s3.secret-access-key",
-        "s3.session-token",
-        "s3.session-token-expires-at-ms",
-        "gcs.oauth2.token",
-        "gcs.oauth2.token-expires-at",
+        *("s3.access-key-id", "s3.secret-access-key"),
+        *("s3.session-token", "s3.session-token-expires-at-ms"),
+        *("gcs.oauth2.token", "gcs.oauth2.token-expires-at"),
     )
 )
 _SAS_TOKEN = "adls.sas-token"  # noqa: S105  a name
