@@ -194,10 +194,8 @@ class LiveFiles:
             BadConfig: the catalog has no place for live files.
         """
         source = self.source(pin)
-        document, location = (
-            plain_metadata(source.document, pin, cut),
-            source.document["location"],
-        )
+        document = plain_metadata(source.document, pin, cut)
+        location = source.document["location"]
         if is_head(source.document, pin):
             return WrittenTable(pin.metadata_location, encoded(document), (), 0, location)
         with self._new_file(pin, source, METADATA) as file:

@@ -73,10 +73,8 @@ def write_data_file(
     with contextlib.ExitStack() as stack:
         for table in _groups(batches, arrow):
             if writer is None:
-                stream, paths = (
-                    stack.enter_context(output.create(overwrite=False)),
-                    leaf_paths(arrow),
-                )
+                stream = stack.enter_context(output.create(overwrite=False))
+                paths = leaf_paths(arrow)
                 writer = pq.ParquetWriter(
                     stream,
                     arrow,
@@ -220,13 +218,12 @@ class _Tally:
         counted = positions.group_by(KAFKA_PARTITION, use_threads=False).aggregate(
             [(KAFKA_OFFSET, "count"), (KAFKA_OFFSET, "min"), (KAFKA_OFFSET, "max")]
         )
-        names = [
+        names = (
             KAFKA_PARTITION,
-            *(f"{KAFKA_OFFSET}_{what}" for what in ("count", "min", "max")),
-        ]
-        for at, rows, lowest, highest in zip(
-            *counted.select(names).to_pydict().values(), strict=True
-        ):
+            *(f"{KAFKA_OFFSET}_{each}" for each in ("count", "min", "max")),
+        )
+        columns = (counted[name].to_pylist() for name in names)
+        for at, rows, lowest, highest in zip(*columns, strict=True):
             before = self._parts.get(at)
             if before is not None:
                 rows, lowest = before.rows + rows, min(before.lowest, lowest)

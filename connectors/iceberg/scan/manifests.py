@@ -304,10 +304,8 @@ def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
         (LOWER, pa.binary(), [file.lower_bounds for file in files]),
         (UPPER, pa.binary(), [file.upper_bounds for file in files]),
     ):
-        keys, values = (
-            [list(ids or ()) for ids in maps],
-            [list((ids or {}).values()) for ids in maps],
-        )
+        keys = [list(ids or ()) for ids in maps]
+        values = [list((ids or {}).values()) for ids in maps]
         columns[f"{name}_ids"] = pa.array(keys, pa.list_(pa.int32()))
         columns[f"{name}_values"] = pa.array(values, pa.list_(kind))
     for position in range(len(files[0].partition) if files else 0):
