@@ -49,8 +49,8 @@ def data_entries(
     """Read the data manifests of a snapshot, or those of them that ``added_by`` wrote."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
-        is_wanted = added_by in (None, manifest.added_snapshot_id)
-        if is_wanted and manifest.content == ManifestContent.DATA:
+        is_of_writer = added_by in (None, manifest.added_snapshot_id)
+        if is_of_writer and manifest.content == ManifestContent.DATA:
             yield from manifest.fetch_manifest_entry(table.io, discard_deleted=True)
 
 

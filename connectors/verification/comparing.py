@@ -63,7 +63,7 @@ MAX_NAMED_FILES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Cold:
+class ColdSide:
     """The cold side. ``audit`` and ``rows`` are of the same metadata file."""
 
     audit: TableAudit
@@ -109,7 +109,7 @@ class Comparer:
 
     def __init__(
         self,
-        cold: Cold,
+        cold: ColdSide,
         decoder_for: DecoderFactory,
         pin: Pin,
         segment: TieredSegment,

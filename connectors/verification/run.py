@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from connectors.iceberg.audit import TableAudit
 from connectors.verification.comparing import (
-    Cold,
     ColdCount,
     ColdRows,
+    ColdSide,
     Comparer,
     Extent,
     FaultTally,
@@ -66,7 +66,7 @@ class Verification:
     progress: Progress = field(default_factory=Silent)
 
     def __post_init__(self) -> None:
-        self.cold = Cold(self.audit, self.cold_rows)
+        self.cold = ColdSide(self.audit, self.cold_rows)
 
     def run(self) -> Report:
         """Check everything that can be.
