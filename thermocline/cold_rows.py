@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from connectors.iceberg.audit import Auditor, TableAudit
+from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.store import IcebergStore
 from connectors.verification.comparing import ColdCount
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -50,8 +51,7 @@ def cold_engine(
             IcebergStore(
                 settings.catalogs,
                 roots=catalog_roots(settings),
-                take_secret=engine.take_secret,
-                try_manifests=engine.try_manifests,
+                engine=EngineCalls(engine.take_secret, try_manifests=engine.try_manifests),
             )
         ) as store,
     ):

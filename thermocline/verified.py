@@ -8,7 +8,8 @@ from pathlib import Path
 from connectors.decoding.registry import decoder_for
 from connectors.kafka.admin import is_compacted
 from connectors.kafka.clusters import KafkaClusters
-from connectors.verification.run import Extent, Verification
+from connectors.verification.comparing import Extent
+from connectors.verification.run import Verification
 from planner.errors import FederationError
 from planner.names import TableName
 from planner.seam.cut import Pin

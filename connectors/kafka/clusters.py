@@ -21,11 +21,7 @@ class KafkaClusters:
     """``planner.ports.Log`` for topics by their addresses (``planner.names``); each cluster has connections of its own."""
 
     def __init__(self, clusters: Mapping[str, Mapping[str, str]]) -> None:
-        """``clusters`` are librdkafka properties by name; no broker needs to answer yet.
-
-        Raises:
-            BadConfig: as ``KafkaLog``.
-        """
+        """``clusters`` are librdkafka properties by name; no broker needs to answer yet. Raises BadConfig as ``KafkaLog``."""
         self._logs = {}
         for name, settings in clusters.items():
             with named_section(name):
@@ -34,8 +30,7 @@ class KafkaClusters:
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
         """See ``planner.ports.Log.measure``. Clusters are asked at the same time.
 
-        Raises:
-            LogUnavailable: also where a topic's cluster is not in the settings.
+        Raises LogUnavailable also where a topic's cluster is not in the settings.
         """
         parts = [(self._log(part[0]), part) for part in by_cluster(topics).values()]
         if len(parts) < 2:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
@@ -95,9 +96,7 @@ def running_parts(
             settings.catalogs,
             max_cache_memory_bytes=cold.max_memory_bytes,
             roots=catalog_roots(settings),
-            take_secret=engine.take_secret,
-            open_file=engine.open_file,
-            try_manifests=engine.try_manifests,
+            engine=EngineCalls(engine.take_secret, engine.open_file, engine.try_manifests),
         )
         stack.callback(store.close)
         # A topic of another cluster is refused by name; plain tables work without any.

@@ -63,40 +63,23 @@ class Facts:
         for spec_id, spec in metadata.specs().items():
             parts = []
             for position, field in enumerate(spec.fields):
-                source = types.get(field.source_id)
+                source, transform = types.get(field.source_id), field.transform
                 if source is None:
                     continue
-                if isinstance(field.transform, IdentityTransform):
+                if isinstance(transform, IdentityTransform):
                     own.add(field.source_id)
-                kind = partition_type(field.transform, source)
-                parts.append(
-                    PartitionPart(position, field.source_id, field.transform, source, kind)
-                )
+                kind = partition_type(transform, source)
+                parts.append(PartitionPart(position, field.source_id, transform, source, kind))
             specs[spec_id] = tuple(parts)
-        return cls(
-            str(metadata.table_uuid),
-            snapshot.manifest_list if snapshot is not None else None,
-            specs,
-            frozenset(own),
-            is_head,
-            next(
-                (
-                    field.field_id
-                    for spec in metadata.partition_specs
-                    for field in spec.fields
-                    if not is_portable_partition_field(field.name)
-                ),
-                None,
-            ),
-        )
+        fields = (field for spec in metadata.partition_specs for field in spec.fields)
+        odd = (each.field_id for each in fields if not is_portable_partition_field(each.name))
+        manifest_list = snapshot.manifest_list if snapshot is not None else None
+        facts = (str(metadata.table_uuid), manifest_list, specs, frozenset(own), is_head)
+        return cls(*facts, next(odd, None))
 
 
 def version_of(metadata: TableMetadata, cold: ColdSlice) -> Snapshot | None:
-    """Return the snapshot of a slice.
-
-    Raises:
-        FileNotFoundError: the file does not retain it.
-    """
+    """Return the snapshot of a slice. Raises FileNotFoundError: the file does not retain it."""
     if cold.snapshot_id is None:
         return None
     snapshot = metadata.snapshot_by_id(cold.snapshot_id)
