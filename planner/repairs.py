@@ -100,8 +100,7 @@ def skip_record(pin: Pin, bounds: LogBounds, skips: Collection[Skip], *, run: st
     The caller decides whether they should be; here, each must be untiered and in the log.
 
     Raises:
-        BadParameter: a record is below the watermark or not in the log, is skipped already, or there would be
-            too many.
+        BadParameter: a record is below the watermark or not in the log, is skipped already, or there would be too many.
         ClusterChanged, TopicRecreated, TailGap, LogTruncated: as ``check_log``.
     """
     mark = _bound(pin)

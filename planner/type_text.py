@@ -150,11 +150,7 @@ class _Reader:
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """Return DuckDB's type for a column type.
-
-    Raises:
-        UnsupportedType: there is none.
-    """
+    """Return DuckDB's type for a column type. Raises UnsupportedType: there is none."""
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple

@@ -57,11 +57,7 @@ LIVE = Freshness()
 
 
 def parse_freshness(text: str) -> Freshness:
-    """Read a contract as users write it; case and spaces do not matter.
-
-    Raises:
-        BadParameter: it is not a contract.
-    """
+    """Read a contract as users write it; case and spaces do not matter. Raises BadParameter: it is not a contract."""
     word, _, rest = text.strip().lower().partition(" ")
     if word == "max_staleness":
         span = _SPAN.fullmatch(rest.strip())

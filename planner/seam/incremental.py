@@ -1,12 +1,11 @@
 """Following a statement: which rows of its tables are new since a position, and what the next position is.
 
-A position is one offset vector per bound table: the end of a cut. A statement *after* a position reads, of each
-bound table, the offsets from there to the end of its own cut: tiered ones from cold, the rest from the tail. So
-consecutive rounds have every record once, wherever the watermark went, from any server. Servers keep no
-state of a follower.
+A position is one offset vector per bound table: the end of a cut. A statement *after* a position reads, of each bound
+table, the offsets from there to the end of its own cut: tiered ones from cold, the rest from the tail. So consecutive
+rounds have every record once, wherever the watermark went, from any server. Servers keep no state of a follower.
 
-The client keeps the text of a position, which is opaque. It only narrows what its statement may read
-anyway, so it is checked for form, not signed.
+The client keeps the text of a position, which is opaque. It only narrows what its statement may read anyway, so it is
+checked for form, not signed.
 """
 
 from __future__ import annotations

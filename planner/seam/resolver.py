@@ -106,8 +106,7 @@ def resolve(
     ``accepted`` are foreign snapshots a person accepted but no watermark text lists yet.
 
     Raises:
-        ForeignCommit: rows were added above the watermark by another writer. Not retryable: roll it back, or
-            accept it.
+        ForeignCommit: rows were added above the watermark by another writer. Not retryable: roll it back, or accept it.
         WatermarkMissing: no watermark in the ancestry, and tag and mirror do not prove one.
         WatermarkUnreadable: the text found is damaged or newer than this program.
     """

@@ -29,10 +29,9 @@ STAGE_BRANCH_PREFIX = "tc_stage_"
 class Snapshot:
     """One snapshot's summary.
 
-    ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the files it added, or more.
-    ``growth``: by how many rows the table grew, row deletes applied. Both are None where not looked up or unknown;
-    only ``overwrite`` snapshots need them. One that is not ``is_retained`` was expired; an older metadata file
-    lists it.
+    ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the files it added, or more. ``growth``:
+    by how many rows the table grew, row deletes applied. Both are None where not looked up or unknown; only
+    ``overwrite`` snapshots need them. One that is not ``is_retained`` was expired; an older metadata file lists it.
     """
 
     snapshot_id: int

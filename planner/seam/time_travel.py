@@ -77,11 +77,7 @@ class AtCut:
     tables: tuple[CutEntry, ...]
 
     def of(self, table: TableName) -> CutEntry:
-        """Return the entry of one table.
-
-        Raises:
-            BadParameter: there is none.
-        """
+        """Return the entry of one table. Raises BadParameter: there is none."""
         for entry in self.tables:
             if entry.table == table:
                 return entry
@@ -151,11 +147,7 @@ def _written(cut: TableCut) -> dict[str, Any]:
 
 
 def parse_cut(text: str) -> AtCut:
-    """Read the text of a cut.
-
-    Raises:
-        BadParameter: it is not one, or of a newer version.
-    """
+    """Read the text of a cut. Raises BadParameter: it is not one, or of a newer version."""
     try:
         document = unpack(CUT_PREFIX, text)
         version = document["v"]
@@ -320,11 +312,7 @@ def pack(prefix: str, document: dict[str, Any]) -> str:
 
 
 def unpack(prefix: str, text: str) -> Any:
-    """Read what ``pack`` wrote.
-
-    Raises:
-        MALFORMED: it is something else.
-    """
+    """Read what ``pack`` wrote. Raises MALFORMED: it is something else."""
     if not text.startswith(prefix):
         raise ValueError("another kind of text")
     inflate = zlib.decompressobj()

@@ -1,14 +1,13 @@
 """What a statement may call. A function that is not listed here is refused.
 
-Principle: one call on one row must cost no more than a constant times the size of its arguments, because the
-engine looks for cancellation and limits between vectors, not inside one (``repeat`` ran 32 s under a
-1.5 s limit). Functions that break it are either left out, or listed in ``BOUNDED``: the
-engine shadows those with macros that refuse costly arguments (``proxy.engine.macros``). Values still can grow
-by doubling (``s || s``, nested); the watchdog bounds that.
+Principle: one call on one row must cost no more than a constant times the size of its arguments, because the engine
+looks for cancellation and limits between vectors, not inside one (``repeat`` ran 32 s under a 1.5 s limit). Functions
+that break it are either left out, or listed in ``BOUNDED``: the engine shadows those with macros that refuse costly
+arguments (``proxy.engine.macros``). Values still can grow by doubling (``s || s``, nested); the watchdog bounds that.
 
-Left out besides: anything that reads files, the network, settings, variables or the catalog; that executes
-text; that takes or gives internal states (``finalize``, ``create_sort_key``); that has effects (``nextval``,
-``setseed``, ``write_log``, ``sleep_ms``); and that names types in text (``cast_to_type``, ``from_json``).
+Left out besides: anything that reads files, the network, settings, variables or the catalog; that executes text; that
+takes or gives internal states (``finalize``, ``create_sort_key``); that has effects (``nextval``, ``setseed``,
+``write_log``, ``sleep_ms``); and that names types in text (``cast_to_type``, ``from_json``).
 """
 
 from __future__ import annotations

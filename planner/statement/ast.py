@@ -218,11 +218,7 @@ def _unknown_field(node: Node, shape: _Shape) -> UnsupportedStatement:
 
 
 def statement(document: Node) -> Node:
-    """Return the one statement of a document.
-
-    Raises:
-        UnsupportedStatement: there is none, or more than one.
-    """
+    """Return the one statement of a document. Raises UnsupportedStatement: there is none, or more than one."""
     statements = document.get("statements", ())
     if not statements:
         raise UnsupportedStatement("the text holds no statement; send one query.")

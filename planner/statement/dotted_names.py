@@ -440,11 +440,7 @@ def _spellings(path: Path, form: tuple[int, ...]) -> Iterator[Path]:
 
 
 def _one(matches: Sequence[_Source], text: str) -> _Source:
-    """Return the one table there is.
-
-    Raises:
-        UnsupportedStatement: there are several.
-    """
+    """Return the one table there is. Raises UnsupportedStatement: there are several."""
     if len({source.path for source in matches}) > 1:
         raise _two_meanings(text, "either of two tables; give one of them an alias.")
     return matches[0]

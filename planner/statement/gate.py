@@ -101,11 +101,7 @@ def check_counts(literals: int, others: int) -> None:
 
 
 def check(document: Node) -> None:
-    """Pass a parsed statement, or raise.
-
-    Raises:
-        UnsupportedStatement: names the first thing that is not allowed.
-    """
+    """Pass a parsed statement, or raise. Raises UnsupportedStatement: names the first thing that is not allowed."""
     streamed: set[int] = set()
     room = dict(_MOST)
     for node, lambdas in walk(document):

@@ -271,11 +271,7 @@ def apply(
     columns: Mapping[TableReference, AddressableTable] | None = None,
     relations: Mapping[TableReference, str] | None = None,
 ) -> None:
-    """Run the passes whose facts are given, in place.
-
-    Raises:
-        UnsupportedStatement: a pass refuses the tree.
-    """
+    """Run the passes whose facts are given, in place. Raises UnsupportedStatement: a pass refuses the tree."""
     facts = {"text": text, "columns": columns, "relations": relations}
     for each in PASSES:
         fact = facts[each.needs]

@@ -1,8 +1,7 @@
 """When a table is published: once its files would be full, its oldest row old, or its tail a danger.
 
-A reader sees every committed record with or without tiering, so nothing here is about
-freshness. Waiting fills files; age, the tail budget and the log's retention end the wait.
-Facts in, decision out: the caller measures.
+A reader sees every committed record with or without tiering, so nothing here is about freshness. Waiting fills files;
+age, the tail budget and the log's retention end the wait. Facts in, decision out: the caller measures.
 """
 
 from __future__ import annotations
