@@ -139,7 +139,11 @@ class TableName:
     @property
     def dotted(self) -> str:
         """The parts joined by dots, unquoted."""
-        return ".".join((self.catalog, *self.namespace, self.name))
+        return ".".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.catalog, *self.namespace, self.name
 
     def side(self, side: Side) -> TableName:
         """Return the name of a side of the table, such as ``flows$cold``; of both, its own."""
@@ -147,8 +151,7 @@ class TableName:
 
     def __str__(self) -> str:
         """The name as ``parse`` and every option read it back."""
-        parts = (self.catalog, *self.namespace, self.name)
-        return ".".join(spelled(part) for part in parts if part)
+        return ".".join(spelled(part) for part in self.parts if part)
 
 
 def name_parts(text: str) -> tuple[str, ...]:
