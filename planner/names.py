@@ -49,19 +49,15 @@ def by_cluster(addresses: Iterable[str]) -> dict[str, list[str]]:
 # First three columns of every bound table. Written first because engines keep column
 # statistics for the first 100 columns only, and the resolver needs those of partition and offset.
 KAFKA_PARTITION = "kafka_partition"
-
 KAFKA_OFFSET = "kafka_offset"
-
 KAFKA_TIMESTAMP = "kafka_timestamp"
 
 # Optional metadata columns, present when the table declares them.
 KAFKA_KEY = "kafka_key"
-
 KAFKA_HEADERS = "kafka_headers"
 
 # Present under error policy ``null``.
 KAFKA_VALUE = "kafka_value"
-
 KAFKA_ERROR = "kafka_error"
 
 #: Columns that say which record a row came from.

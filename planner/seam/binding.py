@@ -24,17 +24,11 @@ from planner.type_text import type_text
 OnError = Literal["fail", "null", "skip"]
 
 TOPIC = "thermocline.topic"
-
 KAFKA = "thermocline.kafka"
-
 FORMAT = "thermocline.format"
-
 MODE = "thermocline.mode"
-
 ON_ERROR = "thermocline.on_error"
-
 MAX_TAIL_ROWS = "thermocline.max_tail_rows"
-
 MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
 
 #: Properties below are for the tierer alone and change no row (see planner.tiering.triggers).
@@ -48,7 +42,6 @@ LIVE_CUT = "thermocline.cut"
 
 #: Among the properties that such a catalog tells its clients.
 LIVE = "thermocline.live"
-
 _OPTIONS = (TOPIC, KAFKA, FORMAT, MODE, ON_ERROR)
 
 #: Changes whenever a decoder of ours gives another value for the same bytes.
