@@ -15,6 +15,8 @@ server or another user's data. Facts (table, topic, partition, offsets, snapshot
 
 from __future__ import annotations
 
+from functools import partial
+
 
 class FederationError(Exception):
     """The root. ``facts`` holds what the message says, by name, for logs and clients."""
@@ -26,13 +28,7 @@ class FederationError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Facts survive pickling: Spark executors send these errors to the driver."""
-        return (_rebuild, (type(self), self.message, self.facts))
-
-
-def _rebuild(
-    kind: type[FederationError], message: str, facts: dict[str, object]
-) -> FederationError:
-    return kind(message, **facts)
+        return partial(type(self), self.message, **self.facts), ()
 
 
 class RequestError(FederationError):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from planner.errors import BadConfig
-from planner.sql_text import read_dotted, spelled
+from planner.sql_text import read_path, spelled
 
 #: Of a cluster in the settings: ``[kafka_clusters.<name>]``.
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -156,7 +156,7 @@ def name_parts(text: str) -> tuple[str, ...]:
     Raises:
         BadConfig: a quote is not closed.
     """
-    *front, name = read_dotted(text)
+    *front, name = read_path(text)
     return *(level for part in front for level in part.split(".")), name
 
 
@@ -181,10 +181,8 @@ def did_you_mean(
 
 def side_name(name: str) -> tuple[str, Side] | None:
     """Return the table and the side that a name such as ``flows$cold`` means; None: it has no side's suffix."""
-    base, dollar, suffix = name.rpartition("$")
-    if not (dollar and base and suffix):
-        return None
-    side = _SIDES.get(suffix.lower())
+    base, _, suffix = name.rpartition("$")
+    side = _SIDES.get(suffix.lower()) if base and suffix else None
     return None if side is None else (base, side)
 
 

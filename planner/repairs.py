@@ -344,8 +344,7 @@ def _bases(
     table: TableName, history: History
 ) -> tuple[Watermark, Mapping[int, tuple[int, int]]]:
     """Return a watermark to start from, and by partition the least and greatest offset that tag and mirror say."""
-    tagged = None if history.tagged_id is None else history.snapshots.get(history.tagged_id)
-    texts = (None if tagged is None else tagged.watermark_text, history.mirror)
+    texts = (None if history.tagged is None else history.tagged.watermark_text, history.mirror)
     marks = [mark for text in texts if (mark := readable_watermark(text)) is not None]
     if not marks:
         raise WatermarkMissing(
@@ -360,10 +359,5 @@ def _bases(
             table=str(table),
         )
     partitions = {partition for mark in marks for partition, _ in mark.next}
-    return base, {
-        partition: (
-            min(mark.offset(partition) for mark in marks),
-            max(mark.offset(partition) for mark in marks),
-        )
-        for partition in sorted(partitions)
-    }
+    said = {at: [mark.offset(at) for mark in marks] for at in sorted(partitions)}
+    return base, {partition: (min(each), max(each)) for partition, each in said.items()}

@@ -225,5 +225,5 @@ def _guarded(field: pa.Field) -> str:
 
 def _holds_float(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
-        return any(_holds_float(kind.field(index).type) for index in range(kind.num_fields))
+        return any(_holds_float(field.type) for field in kind)
     return bool(pa.types.is_floating(kind))

@@ -243,11 +243,8 @@ def _holes(
 
     What is between pieces has the level of those of ``others`` that held it.
     """
-    newest = tuple(
-        own[-1]
-        for partition, own in gaps.items()
-        if own and own[-1].stop == needed_of[partition].stop
-    )
+    ends = (own[-1] for own in gaps.values() if own)
+    newest = tuple(span for span in ends if span.stop == needed_of[span.partition].stop)
     between = _rounds(gap for own in gaps.values() for gap in own if gap not in newest)
     holes = [Hole(ranges, _level(_meeting([Hole(ranges)], others))) for ranges in between]
     return [*holes, Hole(newest)] if newest else holes

@@ -155,12 +155,8 @@ def _is_count(item: Node) -> bool:
     return (
         kind_of(item) == "FUNCTION"
         and item["function_name"] == "count_star"
-        and not item["schema"]
-        and not item["catalog"]
-        and not item["children"]
-        and not item["filter"]
+        and not any(map(item.get, ("schema", "catalog", "children", "filter", "distinct")))
         and not item["order_bys"]["orders"]
-        and not item["distinct"]
     )
 
 

@@ -107,8 +107,7 @@ def uncovered(wait_for: Mapping[str, OffsetVector], cut: TableCut) -> Uncovered 
         return None
     ends = cut.end.as_dict()
     for partition, target in wait_for.get(cut.hot.topic, ()):
-        end = ends.get(partition, 0)
-        if end < target:
+        if (end := ends.get(partition, 0)) < target:
             return Uncovered(cut.hot.topic, partition, target - 1, end)
     return None
 

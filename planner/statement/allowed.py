@@ -143,10 +143,4 @@ TYPES = words("""
     """)
 
 #: Type ids of the tree that are spelled differently from their SQL name.
-TYPE_IDS = TYPES | {
-    "TIME WITH TIME ZONE",
-    "TIMESTAMP WITH TIME ZONE",
-    "TIMESTAMP_NS",
-    "UNBOUND",
-    "NULL",
-}
+TYPE_IDS = TYPES | {"TIME WITH TIME ZONE", "TIMESTAMP WITH TIME ZONE", "UNBOUND", "NULL"}

@@ -103,8 +103,7 @@ def may_type_columns(document: Node) -> bool:
 
 
 def _named(node: Node | None) -> list[str]:
-    is_parameter = node is not None and kind_of(node) == "PARAMETER"
-    return [node["identifier"]] if node is not None and is_parameter else []
+    return [node["identifier"]] if node and kind_of(node) == "PARAMETER" else []
 
 
 def substituted(document: Node, values: Mapping[str, Node]) -> Node:
