@@ -14,7 +14,7 @@ from pyiceberg.types import FixedType, NestedField, StructType
 
 from planner.errors import BadConfig
 from planner.names import TableName, partition_field_name
-from planner.sql_text import read_dotted
+from planner.sql_text import read_path
 
 _Transform: TypeAlias = transforms.Transform[Any, Any]
 
@@ -130,7 +130,7 @@ def _column(schema: Schema, text: str) -> NestedField | None:
             return None
     fields: tuple[NestedField, ...] = schema.fields
     column = None
-    for name in read_dotted(text):
+    for name in read_path(text):
         column = next((field for field in fields if field.name == name), None)
         if column is None:
             return None

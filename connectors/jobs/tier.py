@@ -99,12 +99,10 @@ class TieringTable(JobTable):
             pin,
             bounds,
             self.survey,
+            replace(self.retention, earlier=self._earlier, elapsed_s=clock_s - self._earlier_s),
             bytes_per_offset=self.bytes_per_offset,
             # Clocks of other machines may be ahead.
             age_s=max(0.0, now_s - max(self.survey.published_at_s or 0.0, self.caught_up_at_s)),
-            retention=self.retention,
-            earlier=self._earlier,
-            elapsed_s=clock_s - self._earlier_s,
         )
         if not lag.rows:
             self.caught_up_at_s = now_s

@@ -15,13 +15,7 @@ import pyarrow as pa
 from planner.errors import UnknownTable
 from planner.names import Side
 from planner.offsets import OffsetRange
-from planner.reading.filters import (
-    EVERY_FILE,
-    EVERYTHING,
-    FileSpan,
-    ScanFilter,
-    needed_ranges,
-)
+from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter, needed_ranges
 from planner.reading.needs import StatementNeeds
 from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut

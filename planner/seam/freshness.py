@@ -57,11 +57,7 @@ LIVE = Freshness()
 
 
 def parse_freshness(text: str) -> Freshness:
-    """Read a contract as users write it; case and spaces do not matter.
-
-    Raises:
-        BadParameter: it is not a contract.
-    """
+    """Read a contract as users write it; case and spaces do not matter. Raises BadParameter: it is not a contract."""
     word, _, rest = text.strip().lower().partition(" ")
     if word == "max_staleness":
         span = _SPAN.fullmatch(rest.strip())
@@ -111,8 +107,7 @@ def uncovered(wait_for: Mapping[str, OffsetVector], cut: TableCut) -> Uncovered 
         return None
     ends = cut.end.as_dict()
     for partition, target in wait_for.get(cut.hot.topic, ()):
-        end = ends.get(partition, 0)
-        if end < target:
+        if (end := ends.get(partition, 0)) < target:
             return Uncovered(cut.hot.topic, partition, target - 1, end)
     return None
 

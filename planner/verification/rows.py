@@ -50,9 +50,8 @@ class RowDifference:
 def compare_rows(records: pa.Array, expected: Keyed, cold: Keyed) -> RowDifference:
     """Compare the rows of one window.
 
-    ``records`` are the keys of all committed records of the window, ``expected`` the rows they decode to,
-    ``cold`` the rows cold holds there. The columns of ``expected`` are compared; ``cold`` has them too, in the
-    same types.
+    ``records`` are the keys of all committed records of the window, ``expected`` the rows they decode to, ``cold`` the
+    rows cold holds there. The columns of ``expected`` are compared; ``cold`` has them too, in the same types.
     """
     none = pa.array([], pa.int64())
     missing = duplicated = surplus = unexpected = none

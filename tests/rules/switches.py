@@ -371,8 +371,10 @@ SWITCHES = (
         "T11",
         "take a truncated log for a short one",
         "planner/seam/cut.py",
-        "if start > bounds.log_end:",
-        "start = min(start, bounds.log_end)\n    if False:",
+        "elif start > bounds.log_end:",
+        "elif start > bounds.log_end:\n"
+        "        return OffsetRange(bounds.partition, bounds.log_end, bounds.log_end)\n"
+        "    elif False:",
         (
             f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[truncated]",
             f"{STATEMENTS}::test_a_log_that_lost_what_is_cold_is_refused",
@@ -390,8 +392,8 @@ SWITCHES = (
         "T11",
         "forget the leader epoch",
         "planner/seam/cut.py",
-        "and bounds.leader_epoch < tiered_epoch",
-        "and bounds.leader_epoch < 0",
+        "and epoch < tiered_epoch:",
+        "and epoch < 0:",
         (f"{CUT}::test_an_older_leader_epoch_is_a_replaced_log",),
     ),
     Switch(
