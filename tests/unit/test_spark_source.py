@@ -14,6 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.iceberg.pin_cache import PinCache
+from connectors.iceberg.store import IcebergStore
 from connectors.spark.errors import unpack
 from connectors.spark.lake.cut import LakeCut
 from connectors.spark.lake.lake import outdated
@@ -30,7 +31,7 @@ from planner.errors import BadConfig, BadParameter, LogUnavailable, StalePlan, U
 from planner.names import Side, TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
-from planner.seam.cut import TableCut, plan_cut
+from planner.seam.cut import ColdSlice, TableCut, plan_cut
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, schema
 
@@ -331,6 +332,16 @@ class CountingKeeper:
         return cast("DataFrame", Frame(f"tail {len(self.decoded)}"))
 
 
+class Written:
+    """A store whose snapshots have the columns of their slices."""
+
+    def own_schema(self, _: TableName, cold: ColdSlice) -> TableSchema:
+        return cold.schema
+
+    def comparable_floats(self, _: ColdSlice) -> frozenset[int]:
+        return frozenset()
+
+
 def test_a_tail_is_decoded_once_for_all_of_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.spark.lake.cut.cold_rows", lambda *_: Frame("cold"))
     keeper = CountingKeeper()
@@ -339,9 +350,8 @@ def test_a_tail_is_decoded_once_for_all_of_a_cut(monkeypatch: pytest.MonkeyPatch
         cast("SparkSession", None),
         {FLOWS: cut},
         cast("TailKeeper", keeper),
-        lambda *_: cut.cold.schema,
-        lambda _: frozenset(),
-        lambda: None,
+        cast("IcebergStore", Written()),
+        LakeSettings({}, {}),
     )
     frames = [
         tables.table("lake.net.flows"),
