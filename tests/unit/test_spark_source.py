@@ -24,6 +24,7 @@ from connectors.spark.lake.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.lake.tail import TailKeeper
 from connectors.spark.lake.tasks import HotShare, TaskReader, in_columns, offsets_filter
 from connectors.spark.options import LakeSettings, check_options, chosen_columns
+from connectors.spark.publish.splits import TableLog
 from connectors.spark.shipping import VERSION, sent
 from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
@@ -130,7 +131,8 @@ def test_an_executor_that_reaches_no_broker_says_so_at_once(
     """A log that nobody answers for may be read for ten minutes."""
     monkeypatch.setattr("connectors.spark.lake.tasks.KafkaClusters", Unreachable)
     columns = schema(*COLUMNS)
-    share = HotShare("lake.net.flows", columns, BINDING, "flows", "id", (OffsetRange(0, 0, 5),))
+    log = TableLog("lake.net.flows", columns, BINDING, "flows", "id")
+    share = HotShare(log, (OffsetRange(0, 0, 5),))
     with pytest.raises(RuntimeError) as refusal:
         list(TaskReader(columns, {"": {}}, ()).read(share))
     assert isinstance(unpack(str(refusal.value)), LogUnavailable)
