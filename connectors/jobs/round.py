@@ -85,16 +85,9 @@ def tier_once(
     except FederationError:
         target.discard(staged)
         raise
-    return RoundResult(
-        plan=plan,
-        watermark=watermark,
-        published=True,
-        outcomes=staged.outcomes,
-        lag=_lag(ends, watermark),
-        stage_s=staged_s - began_s,
-        publish_s=time.monotonic() - staged_s,
-        log_bytes=staged.log_bytes,
-    )
+    lag, publish_s = _lag(ends, watermark), time.monotonic() - staged_s
+    took_s = (staged_s - began_s, publish_s)
+    return RoundResult(plan, watermark, True, staged.outcomes, lag, *took_s, staged.log_bytes)
 
 
 def _check_history(

@@ -49,31 +49,33 @@ def _convert(array: pa.Array) -> pa.Array:
         return _uuid_text(array.storage)
     if pa.types.is_fixed_size_binary(array.type):
         return array.cast(target)
-    if array.offset:
-        # A sliced array's offsets and children still refer to the whole; taking its rows copies them.
-        array = array.take(pa.array(range(len(array)), pa.int64()))
-    mask = array.is_null() if array.null_count else None
+    array = _whole(array)
     if pa.types.is_list(array.type):
-        return pa.ListArray.from_arrays(
-            array.offsets, _convert(array.values), type=target, mask=mask
-        )
+        return _nested(array, target, _convert(array.values))
     if pa.types.is_map(array.type):
-        return pa.MapArray.from_arrays(
-            array.offsets, _convert(array.keys), _convert(array.items), type=target, mask=mask
-        )
+        return _nested(array, target, _convert(array.keys), _convert(array.items))
     children = [_convert(array.field(index)) for index in range(array.type.num_fields)]
-    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    return _nested(array, target, *children)
+
+
+def _whole(array: pa.Array) -> pa.Array:
+    """A sliced array's offsets and children still refer to the whole; taking its rows copies them."""
+    return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
+
+
+def _nested(array: pa.Array, target: pa.DataType, *children: pa.Array) -> pa.Array:
+    """Return the values of ``array`` with other ones inside."""
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(target):
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    kind = pa.MapArray if pa.types.is_map(target) else pa.ListArray
+    return kind.from_arrays(array.offsets, *children, type=target, mask=mask)
 
 
 def _uuid_text(storage: pa.Array) -> pa.Array:
     digits = (None if value is None else value.hex() for value in storage.to_pylist())
-    return pa.array(
-        (
-            None if h is None else f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
-            for h in digits
-        ),
-        pa.string(),
-    )
+    texts = (h and f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}" for h in digits)
+    return pa.array(texts, pa.string())
 
 
 def converted(array: pa.Array, own: pa.DataType, kind: pa.DataType) -> pa.Array:
@@ -89,17 +91,14 @@ def converted(array: pa.Array, own: pa.DataType, kind: pa.DataType) -> pa.Array:
     if own.equals(kind, check_metadata=True) or not pa.types.is_nested(kind):
         # Also where the names of a time zone differ: DuckDB says Etc/UTC.
         return array if array.type == target else array.cast(target)
-    if array.offset:
-        # A sliced array's offsets and children still refer to the whole; taking its rows copies them.
-        array = array.take(pa.array(range(len(array)), pa.int64()))
-    mask = array.is_null() if array.null_count else None
+    array = _whole(array)
     if pa.types.is_list(kind) and pa.types.is_list(own):
         values = converted(array.values, own.value_type, kind.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=mask)
+        return _nested(array, target, values)
     if pa.types.is_map(kind) and pa.types.is_map(own):
         keys = converted(array.keys, own.key_type, kind.key_type)
         items = converted(array.items, own.item_type, kind.item_type)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=mask)
+        return _nested(array, target, keys, items)
     if pa.types.is_struct(kind) and pa.types.is_struct(own):
         sources = {field_id(field): field for field in own}
         children = [
@@ -108,5 +107,5 @@ def converted(array: pa.Array, own: pa.DataType, kind: pa.DataType) -> pa.Array:
             else converted(array.field(source.name), source.type, member.type)
             for member, field in zip(kind, target, strict=True)
         ]
-        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+        return _nested(array, target, *children)
     raise pa.ArrowTypeError(f"{own} is no {kind}")

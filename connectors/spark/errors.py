@@ -115,6 +115,15 @@ def pack(error: FederationError) -> RuntimeError:
     return RuntimeError(f"thermocline-error {json.dumps(document, default=str)}")
 
 
+@contextmanager
+def packing() -> Iterator[None]:
+    """Raise errors of ours as ``pack`` has them."""
+    try:
+        yield
+    except FederationError as error:
+        raise pack(error) from error
+
+
 def unpack(text: str) -> FederationError | None:
     """Return the packed error inside ``text``, if any."""
     match = _PACKED.search(text)

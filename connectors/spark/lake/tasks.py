@@ -20,10 +20,10 @@ from connectors import duckdb_extensions as extensions
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.spark.columns import converted, spark_type
-from connectors.spark.errors import pack
+from connectors.spark.errors import packing
 from connectors.spark.filter_option import RowFilter, row_errors
 from connectors.spark.publish.splits import RangeReader, TableLog, Task
-from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
+from planner.errors import ColdStoreUnavailable, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, OFFSET_COLUMNS
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
@@ -86,15 +86,13 @@ class TaskReader:
         """
         if share is None:
             return
-        try:
+        with packing():
             if isinstance(share, ColdShare):
                 table, schema, batches = share.table, share.schema, self._cold(share)
             else:
                 table, schema, batches = share.log.table, share.log.schema, self._hot(share)
             for batch in batches:
                 yield in_columns(table, batch, schema, self.schema)
-        except FederationError as error:
-            raise pack(error) from error
 
     def _hot(self, share: HotShare) -> Iterator[pa.RecordBatch]:
         reader = RangeReader(share.log, functools.partial(KafkaClusters, self.clusters))

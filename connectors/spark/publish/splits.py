@@ -22,11 +22,11 @@ from pyspark.util import PythonEvalType
 from connectors import failpoints
 from connectors.decoding.registry import decoder_for
 from connectors.spark.columns import to_spark
-from connectors.spark.errors import pack, too_long
+from connectors.spark.errors import packing, too_long
 from connectors.spark.publish.data_folder import TableFolder
 from connectors.spark.publish.parquet_files import ParquetFile, TableFiles
 from connectors.store.errors import cause
-from planner.errors import BadBinding, ColdStoreUnavailable, FederationError
+from planner.errors import BadBinding, ColdStoreUnavailable
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoder, Log, TopicSource
@@ -85,13 +85,10 @@ def _of_indexes(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Yield what ``read`` yields for the indexes that are the first column of ``batches``; pack errors of ours."""
-    try:
-        with open_log() as log:
-            for batch in batches:
-                for index in batch.column(0).to_pylist():
-                    yield from read(log, index)
-    except FederationError as error:
-        raise pack(error) from error
+    with packing(), open_log() as log:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from read(log, index)
 
 
 @dataclass(frozen=True)

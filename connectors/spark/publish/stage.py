@@ -84,7 +84,7 @@ def remove_branches(session: SparkSession, table: TableName, names: tuple[str, .
 
     def removed(loaded: Any) -> tuple[Any, None]:
         present = [name for name in names if name in loaded.refs()]
-        update = loaded.manageSnapshots() if present else None
+        update: Any = loaded.manageSnapshots() if present else None
         for name in present:
             update.removeBranch(name)
         return update, None

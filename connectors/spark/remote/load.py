@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from connectors.spark.columns import spark_type
 from connectors.spark.filter_option import check_filter, in_parentheses
-from connectors.spark.options import chosen_columns
+from connectors.spark.options import check_side, chosen_columns
 from connectors.spark.remote.plan import ServedPlan, ServerAddress, settings_at
 from planner.errors import BadParameter
 from planner.names import TableName, name_parts
@@ -122,10 +122,7 @@ def relation(text: str, side: str | None = None) -> str:
         BadParameter: the side is none.
         BadConfig: a quote in the name is not closed.
     """
-    if side not in (None, "cold", "tail"):
-        raise BadParameter(
-            f"option side is cold or tail, not {str(side)[:80]!r}.", option="side"
-        )
+    check_side(side)
     *front, name = name_parts(text)
     parts = [front[0], ".".join(front[1:])] if len(front) > 1 else front
     return ".".join(map(identifier, (*parts, name if side is None else f"{name}${side}")))
@@ -183,13 +180,6 @@ def _is_at(plan: ServedPlan, cut: TableCut) -> bool:
 
 
 def _in_columns(plan: ServedPlan, schema: TableSchema) -> Generator[pa.RecordBatch, None, None]:
-    kinds = [spark_type(column.type) for column in schema.columns]
-    fields = [
-        pa.field(column.name, kind) for column, kind in zip(schema.columns, kinds, strict=True)
-    ]
+    types = pa.schema([(column.name, spark_type(column.type)) for column in schema.columns])
     for batch in plan.rows():
-        columns = [
-            column if column.type == kind else column.cast(kind)
-            for column, kind in zip(batch.columns, kinds, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        yield batch.cast(types)
