@@ -103,11 +103,8 @@ def _check_history(
         LogTruncated: it has not, and may have other records there (an unclean leader election).
     """
     before, current = epochs.as_dict(), now.epochs.as_dict()
-    changed = {
-        at: offset
-        for at, offset in offsets
-        if at in before and before[at] < current.get(at, before[at])
-    }
+    later = {at for at, epoch in before.items() if epoch < current.get(at, epoch)}
+    changed = {at: offset for at, offset in offsets if at in later}
     if changed:
         log.check_history(source, changed, {at: before[at] for at in changed})
 

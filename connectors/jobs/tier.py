@@ -63,16 +63,13 @@ class TieringTable(JobTable):
 
     @property
     def pinned(self) -> Pin:
-        if self.pin is None:
-            raise AssertionError
+        assert self.pin is not None  # noqa: S101 - it was read
         return self.pin
 
     @property
     def binding(self) -> Binding:
-        binding = self.pinned.binding
-        if binding is None:
-            raise AssertionError
-        return binding
+        assert self.pinned.binding is not None  # noqa: S101 - as ``TieringJob.read`` checks
+        return self.pinned.binding
 
     def lag(
         self, log: Log, pin: Pin, bounds: LogBounds, *, clock_s: float, now_s: float

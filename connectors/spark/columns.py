@@ -5,6 +5,8 @@ Arrow columns of one schema of a table as another schema has them: by field id, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from planner.schema import field_id
@@ -28,17 +30,25 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_fixed_size_binary(kind):
         return pa.binary()
-    if pa.types.is_list(kind):
-        return pa.list_(_field(kind.value_field))
+    return inner_types(kind, spark_type)
+
+
+def inner_types(
+    kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]
+) -> pa.DataType:
+    """Return ``kind`` with what ``convert`` makes of the types inside it; any kind of list becomes a plain one."""
+
+    def field(old: pa.Field) -> pa.Field:
+        return old.with_type(convert(old.type))
+
     if pa.types.is_map(kind):
-        return pa.map_(_field(kind.key_field), _field(kind.item_field))
+        return pa.map_(field(kind.key_field), field(kind.item_field))
     if pa.types.is_struct(kind):
-        return pa.struct([_field(kind.field(index)) for index in range(kind.num_fields)])
+        return pa.struct([field(each) for each in kind])
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if is_list or pa.types.is_fixed_size_list(kind):
+        return pa.list_(field(kind.value_field))
     return kind
-
-
-def _field(field: pa.Field) -> pa.Field:
-    return field.with_type(spark_type(field.type))
 
 
 def _convert(array: pa.Array) -> pa.Array:

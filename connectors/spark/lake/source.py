@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from connectors.cuts import PastCuts
 from connectors.spark.errors import pack, packing
 from connectors.spark.filter_option import RowFilter, parse_filter
 from connectors.spark.lake.opened import OpenedLake
@@ -229,6 +230,7 @@ def _cut(opened: OpenedLake, table: TableName, options: Mapping[str, str]) -> Ta
             option="wait_for",
         )
     if token is not None:
-        return opened.past_cut(parse_cut(token).of(table))
+        entry = parse_cut(token).of(table)
+        return PastCuts(opened.pins, opened.bounds.measure).cut(entry)
     # A load remembers nothing: the log is measured, also where staleness is allowed.
     return opened.cut(table, wait_for) if side.has_tail else cold_cut(opened.pins.get(table))

@@ -9,7 +9,8 @@ import abc
 import datetime as dt
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -243,7 +244,10 @@ class SessionViews:
         """
         views = view_names(tables)
         _, ours = self._noted()
-        others = _temporary_views(self.session) - ours
+        # Spark lists the session's own views with any namespace. This one it keeps itself; ``catalog.listTables()`` would
+        # load each table of the current namespace.
+        rows = self.session.sql("SHOW VIEWS IN spark_catalog.global_temp").collect()
+        others = {row["viewName"].lower() for row in rows if not row["namespace"]} - ours
         for view, table in views.items():
             if view.lower() in others:
                 raise BadParameter(
@@ -267,16 +271,6 @@ class SessionViews:
         return owner, frozenset(names)
 
 
-def _temporary_views(session: SparkSession) -> frozenset[str]:
-    """Return the names of all temporary views that are this session's alone, in small letters.
-
-    Spark lists them with any namespace. This one it keeps itself; ``catalog.listTables()`` would load each table of the
-    current namespace.
-    """
-    rows = session.sql("SHOW VIEWS IN spark_catalog.global_temp").collect()
-    return frozenset(row["viewName"].lower() for row in rows if not row["namespace"])
-
-
 def aliases(tables: Sequence[TableName]) -> dict[TableName, str]:
     """Return what columns of each table may be called by: its name, or all of it where several have that name.
 
@@ -287,18 +281,10 @@ def aliases(tables: Sequence[TableName]) -> dict[TableName, str]:
 
 
 def view_names(tables: Sequence[TableName]) -> dict[str, TableName]:
-    """Return views by name: full names, namespace_name and name, where no two tables would have it in any case."""
-    return {name: tables_[0] for name, tables_ in _called(tables) if len(tables_) == 1}
-
-
-def _called(tables: Sequence[TableName]) -> Iterator[tuple[str, Sequence[TableName]]]:
-    """Yield every name with all tables that Spark, to which views have no case, would take for it."""
+    """Return views by name: full names, namespace_name and name, where Spark takes it, in any case, for one table alone."""
     names = [(name, table) for table in tables for name in _names(table)]
-    by_name: dict[str, list[TableName]] = {}
-    for name, table in names:
-        by_name.setdefault(name.lower(), []).append(table)
-    for name, _ in names:
-        yield name, by_name[name.lower()]
+    uses = Counter(name.lower() for name, _ in names)
+    return {name: table for name, table in names if uses[name.lower()] == 1}
 
 
 def _names(table: TableName) -> Iterable[str]:

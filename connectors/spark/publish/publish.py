@@ -169,10 +169,7 @@ def _add_watermark(transaction: Any, update: Any, mark: Watermark, state: TableS
     properties.commit()
     snapshot_id = transaction.table().currentSnapshot().snapshotId()
     refs = transaction.manageSnapshots()
-    if TAG in state.refs:
-        refs.replaceTag(TAG, snapshot_id)
-    else:
-        refs.createTag(TAG, snapshot_id)
+    (refs.replaceTag if TAG in state.refs else refs.createTag)(TAG, snapshot_id)
     refs.setMaxRefAgeMs(TAG, NEVER_EXPIRES_MS)
     if branch_of(mark.run) in state.refs:
         refs.removeBranch(branch_of(mark.run))

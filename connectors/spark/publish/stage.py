@@ -112,11 +112,8 @@ def _committed(
 
 def stale_branches(state: TableState, before_s: float) -> tuple[str, ...]:
     """Return the branches of runs that started before a time, in seconds since 1970."""
-    return tuple(
-        name
-        for name in sorted(state.refs)
-        if name.startswith(STAGE_BRANCH_PREFIX) and _is_of_before(name, before_s)
-    )
+    staged = (name for name in sorted(state.refs) if name.startswith(STAGE_BRANCH_PREFIX))
+    return tuple(name for name in staged if _is_of_before(name, before_s))
 
 
 def _is_of_before(branch: str, before_s: float) -> bool:

@@ -26,16 +26,12 @@ from planner.sql_text import identifier
 
 #: Options that say which server, and as whom.
 ADDRESS = ("server", "user", "password", "token", "tls_root_certificates")
-
 #: Options that go to the server with the statement.
 SETTINGS = ("cut", "freshness", "wait_for")
-
 #: At most this many tasks read an answer's parts, unless the option says otherwise.
 MAX_ENDPOINTS = 8
-
 #: What a server takes.
 _MOST = 64
-
 _OF_A_TABLE = ("table", "path", "columns", "filter", "side")
 
 OPTIONS = (*ADDRESS, "query", "max_endpoints", *_OF_A_TABLE, *SETTINGS)
@@ -172,11 +168,8 @@ def _is_at(plan: ServedPlan, cut: TableCut) -> bool:
     if not plan.cut:
         return False
     entry = parse_cut(plan.cut).of(cut.table)
-    return (entry.table_uuid, entry.snapshot_id, entry.end) == (
-        cut.table_uuid,
-        cut.cold.snapshot_id,
-        cut.end,
-    )
+    theirs = (entry.table_uuid, entry.snapshot_id, entry.end)
+    return theirs == (cut.table_uuid, cut.cold.snapshot_id, cut.end)
 
 
 def _in_columns(plan: ServedPlan, schema: TableSchema) -> Generator[pa.RecordBatch, None, None]:
