@@ -25,7 +25,7 @@ _PROBE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
+class ServerChoice:
     """What the options of ``server_options`` and ``contract_options`` say."""
 
     uri: str | None = None
@@ -109,7 +109,7 @@ def server_named(uri: str | None, *, local: bool) -> str | None:
 
 @contextlib.contextmanager
 def connect_server(config: str | None, **options: Any) -> Iterator[Client]:
-    """Connect as ``ServerOptions`` of ``options`` say; set those of the contract in the session.
+    """Connect as ``ServerChoice`` of ``options`` say; set those of the contract in the session.
 
     Raises:
         BadConfig: no server is named, and the configuration has none either; contradicting options.
@@ -117,7 +117,7 @@ def connect_server(config: str | None, **options: Any) -> Iterator[Client]:
     """
     from thermocline.client import connected
 
-    chosen = ServerOptions(**options)
+    chosen = ServerChoice(**options)
     address = server_named(chosen.uri, local=chosen.local)
     if address is None:
         settings = load(config)

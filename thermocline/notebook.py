@@ -12,7 +12,7 @@ from planner import spark_names
 from planner.errors import BadConfig, BadParameter
 from thermocline.client import split
 from thermocline.connect import (
-    ServerOptions,
+    ServerChoice,
     connect_server,
     contract_options,
     password_of,
@@ -51,7 +51,7 @@ def run_cell(line: str, cell: str) -> DataFrame | pa.Table:
     if len(statements) != 1:
         raise BadParameter(f"a cell runs one statement, and this has {len(statements)}.")
     if engine == "spark":
-        return _on_spark(statements[0], config, ServerOptions(**chosen))
+        return _on_spark(statements[0], config, ServerChoice(**chosen))
     with connect_server(config, **chosen) as client, client.ask(statements[0]) as answer:
         return pa.Table.from_batches(list(answer.batches()), answer.schema)
 
@@ -69,7 +69,7 @@ def _options(**chosen: Any) -> dict[str, Any]:
 _lakes: dict[tuple[object, ...], tc.Lake | tc.ServerLake] = {}
 
 
-def _on_spark(sql: str, config: str | None, options: ServerOptions) -> DataFrame:
+def _on_spark(sql: str, config: str | None, options: ServerChoice) -> DataFrame:
     from connectors.spark.errors import statement_errors
     from connectors.spark.session import session_of_process
     from thermocline import spark as tc

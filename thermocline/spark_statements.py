@@ -16,7 +16,7 @@ from planner.names import Side
 from planner.seam.freshness import parse_freshness
 from thermocline import spark as tc
 from thermocline.config.settings import Settings, load
-from thermocline.connect import ServerOptions
+from thermocline.connect import ServerChoice
 from thermocline.spark_session import configured_session
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def spark_statements(
 ) -> Iterator[SparkStatements]:
     """Attach to the Spark session of this process, or start one as the tierer's settings say, and stop it again.
 
-    ``options`` are those of ``ServerOptions``; ``uri`` is an address.
+    ``options`` are those of ``ServerChoice``; ``uri`` is an address.
 
     Raises:
         BadConfig: no catalog is configured, and no server named; or Spark does not start as configured.
         BadParameter: the freshness is none, or one side.
     """
-    chosen = ServerOptions(**options)
+    chosen = ServerChoice(**options)
     uri, user, token = chosen.uri, chosen.user, chosen.token
     contract = arguments_of(chosen)
     settings = load(config)
@@ -102,7 +102,7 @@ def spark_statements(
             yield SparkStatements(session, lake, contract, max_rows)
 
 
-def arguments_of(options: ServerOptions) -> dict[str, str]:
+def arguments_of(options: ServerChoice) -> dict[str, str]:
     """Return the arguments of ``at`` that mean what the options of the commands say.
 
     Raises:

@@ -112,7 +112,7 @@ class Lake(SparkLake[LakeCut]):
         self._pin(names)
         return self._made({name: self._earlier.cut(entries.of(name)) for name in names})
 
-    def _taken(
+    def _take(
         self,
         names: Sequence[TableName],
         timestamp: dt.datetime | str | None,

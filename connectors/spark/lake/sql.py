@@ -178,7 +178,7 @@ class SparkLake(abc.ABC, Generic[C]):
         if cut is not None:
             return self._past(cut, tables)
         names = find_tables(self._listed(), tables) if tables else self._all()
-        return self._taken(names, timestamp, max_staleness, wait_for)
+        return self._take(names, timestamp, max_staleness, wait_for)
 
     def named(self, text: str) -> list[TableName]:
         """Return the tables that a query of Spark's SQL names.
@@ -203,7 +203,7 @@ class SparkLake(abc.ABC, Generic[C]):
     def _past(self, cut: str, tables: Sequence[str]) -> C: ...
 
     @abc.abstractmethod
-    def _taken(
+    def _take(
         self,
         names: Sequence[TableName],
         timestamp: dt.datetime | str | None,

@@ -98,7 +98,7 @@ class ServerLake(SparkLake[ServerCut]):
         names = [entry.table for entry in parse_cut(cut).tables]
         return ServerCut(self, find_tables(names, tables) if tables else names, cut)
 
-    def _taken(
+    def _take(
         self,
         names: Sequence[TableName],
         timestamp: dt.datetime | str | None,
