@@ -283,7 +283,7 @@ class _Inference:
         """Refuse a field that may be left out: there are the ways ``first``, that, and ``more``."""
         ways = (first, leave_out_option(node.path), *more)
         self._refuse(f"field {spell(node.path)} {reason}", *filter(None, ways))
-        return
+        return None
 
     def _untyped(self, node: FieldValues, reason: str) -> pa.DataType | None:
         self._left_out.append((node.path, reason))
