@@ -73,9 +73,8 @@ def _opaque(value: SparkColumn, kind: pa.DataType) -> SparkColumn:
 def _converted(
     value: SparkColumn, own: pa.DataType, kind: pa.DataType, opaque: Collection[int] = ()
 ) -> SparkColumn:
-    if pa.types.is_struct(kind) and any(_is_opaque(field, opaque) for field in kind):
-        return _struct(value, own, kind, opaque)
-    if own.equals(kind, check_metadata=True):
+    has_opaque = pa.types.is_struct(kind) and any(_is_opaque(each, opaque) for each in kind)
+    if own.equals(kind, check_metadata=True) and not has_opaque:
         return value
     if pa.types.is_struct(kind):
         return _struct(value, own, kind, opaque)

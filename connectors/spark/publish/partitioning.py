@@ -61,20 +61,19 @@ def by_partition(
 def transformed(values: pa.Array, column: PartitionColumn) -> pa.Array:
     """Return the partition's value of each row; that of a null is null."""
     kind = values.type
-    match column.transform:
-        case "identity":
-            return values.cast(pa.int32()) if pa.types.is_date32(kind) else values
-        case "hour":
-            return _floored(values.cast(pa.int64()), _US_PER_HOUR)
-        case "day" if pa.types.is_date32(kind):
-            return values.cast(pa.int32())
-        case "day":
-            return _floored(values.cast(pa.int64()), _US_PER_HOUR * _HOURS_PER_DAY)
+    is_date = pa.types.is_date32(kind)
+    if column.transform == "identity":
+        return values.cast(pa.int32()) if is_date else values
+    if column.transform == "hour":
+        return _floored(values.cast(pa.int64()), _US_PER_HOUR)
     days = (
-        values.cast(pa.int32()).cast(pa.int64())
-        if pa.types.is_date32(kind)
+        values.cast(pa.int32())
+        if is_date
         else _floored(values.cast(pa.int64()), _US_PER_HOUR * _HOURS_PER_DAY)
     )
+    if column.transform == "day":
+        return days
+    days = days.cast(pa.int64())
     cycles = _floored(days, _CYCLE_DAYS)
     rest = pc.subtract(days, pc.multiply(cycles, _CYCLE_DAYS))
     plain = rest.cast(pa.int32()).cast(pa.date32())

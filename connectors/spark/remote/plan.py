@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from connectors.spark.errors import pack
+from connectors.spark.errors import packing
 from connectors.spark.remote.types import in_spark
-from connectors.spark.shipping import sent
+from connectors.spark.shipping import SentReader
 from planner.errors import BadConfig, FederationError, RequestError, StalePlan, Unavailable
 
 if TYPE_CHECKING:
@@ -220,23 +220,15 @@ class ServedTask:
         Raises:
             RuntimeError: with an error of ``planner.errors`` in its text.
         """
-        try:
+        with packing():
             yield from self.plan.rows(share.value)
-        except FederationError as error:
-            raise pack(error) from error
 
 
-class ServedReader(DataSourceReader):
+class ServedReader(SentReader, DataSourceReader):
     """Reads a plan, each endpoint in a task of its own."""
 
     def __init__(self, plan: ServedPlan) -> None:
-        self._task = ServedTask(plan)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return sent(self._task)
+        self._tasks = ServedTask(plan)
 
     def partitions(self) -> list[InputPartition]:
-        return [ServedShare(number) for number in range(len(self._task.plan.endpoints))]
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return self._task.read(partition)
+        return [ServedShare(number) for number in range(len(self._tasks.plan.endpoints))]
