@@ -247,9 +247,7 @@ class Engine:
         """
         sql = self.unparse(document)
 
-        def started(
-            cursor: duckdb.DuckDBPyConnection,
-        ) -> tuple[pa.RecordBatchReader, int]:
+        def started(cursor: duckdb.DuckDBPyConnection) -> tuple[pa.RecordBatchReader, int]:
             _set_time_zone(cursor, time_zone)
             macros.set_time(cursor, sql, statement_time)
             macros.set_cut(cursor, sql, cut)

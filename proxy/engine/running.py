@@ -17,12 +17,7 @@ from typing import TypeVar
 
 import duckdb
 
-from planner.errors import (
-    Cancelled,
-    FederationError,
-    LimitExceeded,
-    Overloaded,
-)
+from planner.errors import Cancelled, FederationError, LimitExceeded, Overloaded
 from proxy.engine.errors import translate
 from proxy.session import Deadline
 

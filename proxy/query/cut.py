@@ -18,11 +18,7 @@ import pyarrow as pa
 
 from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
-from planner.errors import (
-    BadParameter,
-    FederationError,
-    SnapshotExpired,
-)
+from planner.errors import BadParameter, FederationError, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, Side, TableName
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, ColdStore, SqlRelation

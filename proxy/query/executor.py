@@ -138,11 +138,7 @@ class Statements:
         return self._run_inline_if_cached(session, sql, None, deadline, prepared)
 
     def plan(
-        self,
-        session: Session,
-        sql: str,
-        parameters: pa.RecordBatch | None,
-        deadline: Deadline,
+        self, session: Session, sql: str, parameters: pa.RecordBatch | None, deadline: Deadline
     ) -> Planned:
         def planned() -> Planned:
             return self._plan(session, sql, parameters, deadline)
@@ -221,11 +217,7 @@ class Statements:
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if statement.is_explain else prepared
 
     def _plan(
-        self,
-        session: Session,
-        sql: str,
-        parameters: pa.RecordBatch | None,
-        deadline: Deadline,
+        self, session: Session, sql: str, parameters: pa.RecordBatch | None, deadline: Deadline
     ) -> Planned:
         statement = self._analyse(session, sql, deadline)
         cuts = self._cut(statement, deadline)

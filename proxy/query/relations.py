@@ -33,11 +33,7 @@ from planner.statement.conditions import Positions
 from planner.statement.expansion_limits import Breadth, check_breadth
 from planner.statement.references import CutKey, ResolvedTable
 from proxy.access.policy import AccessPolicy, VisibleTable
-from proxy.catalog.browser import (
-    LISTING_SCHEMAS,
-    Browser,
-    listing_rows,
-)
+from proxy.catalog.browser import LISTING_SCHEMAS, Browser, listing_rows
 from proxy.engine.describe import Parameter, bound
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
@@ -195,11 +191,7 @@ class Relations:
         return self._once.get(key, filtered, chars=parsed.chars)
 
     def _relation(
-        self,
-        session: Session,
-        table: ResolvedTable,
-        read: TableRead,
-        tail: LeasedTail | None,
+        self, session: Session, table: ResolvedTable, read: TableRead, tail: LeasedTail | None
     ) -> Relation:
         cut = read.cut
         rows: list[SqlRelation | ArrowRelation] = []

@@ -173,8 +173,5 @@ def context_of(parsed: ParsedStatement, ticket: Ticket) -> StatementContext:
     """Return what a planned statement's constants depend on."""
     when = When.at(ticket.statement_time_us, ticket.time_zone)
     return StatementContext(
-        parsed.written,
-        parameter_values(ticket.parameters),
-        when.statement_time,
-        when.time_zone,
+        parsed.written, parameter_values(ticket.parameters), when.statement_time, when.time_zone
     )

@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from planner.errors import (
-    DeadlineExceeded,
-    FederationError,
-    LogUnavailable,
-    UndecodableRecord,
-)
+from planner.errors import DeadlineExceeded, FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.binding import Binding, decoding_key

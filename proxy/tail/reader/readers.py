@@ -12,13 +12,7 @@ from proxy.tail.pacing import Pacing
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.ipc import ReadRequest
 from proxy.tail.reader.prefetch import Prefetcher, read_ahead
-from proxy.tail.reader.source import (
-    Pieces,
-    Subscription,
-    TailSource,
-    TopicReader,
-    TopicReaders,
-)
+from proxy.tail.reader.source import Pieces, Subscription, TailSource, TopicReader, TopicReaders
 
 #: Fetch up to this many offsets without a second thread: it would cost more than it gains.
 MUCH_OFFSETS = 20_000
@@ -33,11 +27,7 @@ def local_readers(
 ) -> TopicReaders:
     """Read ``log`` in threads of this process. ``give_back`` is called when much was read: its memory is free then."""
     return lambda source: LocalReader(
-        log,
-        source,
-        decoder_for(source.table, source.schema, source.binding),
-        pacing,
-        give_back,
+        log, source, decoder_for(source.table, source.schema, source.binding), pacing, give_back
     )
 
 
