@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import duckdb
 
@@ -42,11 +42,10 @@ _INTERRUPT_S = 0.01
 Expecting = Callable[[float, str | None], contextlib.AbstractContextManager[None]]
 #: Pauses between the tries of a statement whose memory others have: four seconds in all.
 _MEMORY_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 0.8, 0.8, 0.8)
+_Caller: TypeAlias = tuple[Deadline | None, str | None]
 #: Deadline and user that this thread works for. Thread-local, since the caller is several layers above and calls
 #: several times.
-_caller: ContextVar[tuple[Deadline, str | None] | tuple[None, None]] = ContextVar(
-    "caller", default=(None, None)
-)
+_caller: ContextVar[_Caller] = ContextVar("caller", default=(None, None))
 
 
 def with_memory(work: Callable[[], T], deadline: Deadline) -> T:
@@ -105,7 +104,7 @@ class Watch:
         self._thread.start()
 
     def expected(
-        self, caller: tuple[Deadline | None, str | None] | None = None
+        self, caller: _Caller | None = None
     ) -> contextlib.AbstractContextManager[None]:
         """Expect what is done in this block to be over by the deadline of ``caller``, by default of this thread's."""
         deadline, user = caller or _caller.get()
@@ -242,19 +241,11 @@ class Watch:
 class EngineCall:
     """A cursor and who uses it, until when. One call at a time."""
 
-    def __init__(
-        self,
-        cursor: duckdb.DuckDBPyConnection,
-        watch: Watch,
-        deadline: Deadline | None = None,
-        owner: str | None = None,
-    ) -> None:
-        """``owner`` is the user it runs for. Without a deadline both are those of this thread."""
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, watch: Watch) -> None:
+        """It runs for the user that this thread works for, by the same deadline."""
         self._cursor = cursor
         self._watch = watch
-        self._deadline: Deadline | None
-        self.owner: str | None
-        self._deadline, self.owner = _caller.get() if deadline is None else (deadline, owner)
+        self._deadline, self.owner = _caller.get()
         self.began_s = self.entered_s = time.monotonic()
         self._thread = 0
         self._gives_way = False

@@ -22,7 +22,6 @@ from proxy.session import Deadline
 
 #: Contracts of freshness whose pieces later answers may use: contracts that accept older answers have other ranges.
 _MAX_CONTRACTS = 8
-
 _LOOK_S = 0.05
 
 
@@ -40,7 +39,7 @@ class Answer:
     etag: str
     paths: tuple[str, ...]
     pieces: tuple[LivePiece, ...]
-    answered_s: float
+    answered_s: float = 0.0
 
     @property
     def is_ours(self) -> bool:

@@ -148,12 +148,8 @@ def _packed(tails: Iterable[Generation]) -> bool:
 def _spilled(tail: Generation, *, is_ours: bool) -> bool:
     if is_ours:
         return tail.spill()
-    if not tail.writing.acquire(blocking=False):
-        return False
-    try:
-        return tail.spill()
-    finally:
-        tail.writing.release()
+    with tail.idle() as is_idle:
+        return is_idle and tail.spill()
 
 
 class Packing:
@@ -173,11 +169,9 @@ class Packing:
         newest_bytes = min(_NEWEST_BYTES, self._max_newest_bytes // max(len(tails), 1))
         for generation in tails:
             while not self._stopped.is_set() and self._is_calm(generation):
-                if generation.writing.acquire(blocking=False):
-                    try:
+                with generation.idle() as is_idle:
+                    if is_idle:
                         generation.close_last()
-                    finally:
-                        generation.writing.release()
                 if not self._packed(generation, newest_bytes):
                     break
 

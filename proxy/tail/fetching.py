@@ -24,17 +24,19 @@ from proxy.tail.generations import Generation
 from proxy.tail.reader.source import TopicReader
 
 Batches = Generator[pa.RecordBatch, None, None]
+#: Raises when the statement was cancelled or has run out of time.
+Check = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """How a table's ranges are fetched. ``check`` raises when the statement is no longer wanted."""
+    """How a table's ranges are fetched."""
 
     reader: TopicReader
     tally: OutcomeTally
     timeout_s: float
     make_room: MakeRoom
-    check: Callable[[], None]
+    check: Check
 
     def into(
         self,
@@ -75,10 +77,10 @@ class Fetch:
 
 @dataclass(slots=True)
 class Wait:
-    """One statement's wait for ``ranges``. ``check`` raises when it was cancelled or has run out of time."""
+    """One statement's wait for ``ranges``."""
 
     ranges: Sequence[OffsetRange]
-    check: Callable[[], None]
+    check: Check
     clock: Callable[[], float]
     _missing_at_first: int | None = None
     _began_s: float = field(init=False)

@@ -9,7 +9,7 @@ from typing import cast
 from planner.errors import DeadlineExceeded, FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.seam.binding import Binding, decoding_key
+from planner.seam.binding import decoding_key
 from planner.seam.cut import HotSlice, TableCut
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
@@ -69,10 +69,12 @@ class FollowedTable:
     ends: dict[int, int] = field(default_factory=dict)
 
 
-def key_of(cut: TableCut, binding: Binding, hot: HotSlice) -> tuple[object, ...]:
-    """Name a generation by everything its rows depend on."""
-    schema = cut.cold.schema
-    decoding = decoding_key(schema, binding)
+def key_of(cut: TableCut) -> tuple[object, ...] | None:
+    """Name a generation by everything its rows depend on; None: the cut has no tail."""
+    schema, hot = cut.cold.schema, cut.hot
+    if hot is None or cut.binding is None:
+        return None
+    decoding = decoding_key(schema, cut.binding)
     return (cut.table, cut.table_uuid, schema.schema_id, decoding, hot.topic_id)
 
 

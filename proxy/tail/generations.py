@@ -78,6 +78,16 @@ class Generation(TailRanges):
     def memory_size(self) -> int:
         return self.size - self.disk_size
 
+    @contextlib.contextmanager
+    def idle(self) -> Iterator[bool]:
+        """Hold ``writing`` in this block unless another thread has it; yield whether it is held."""
+        is_idle = self.writing.acquire(blocking=False)
+        try:
+            yield is_idle
+        finally:
+            if is_idle:
+                self.writing.release()
+
     # --- growing; the caller holds ``writing`` ---
 
     def add(
