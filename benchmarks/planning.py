@@ -31,8 +31,8 @@ from planner.statement.gate import check
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
-from proxy.query.cut import Sources
 from proxy.query.executor import Statements
+from proxy.query.relations import Sources
 from proxy.session import Deadline, Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.pacing import Pacing

@@ -13,12 +13,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts, cut_tables
+from connectors.cuts import PastCuts, WaitFor, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, FederationError, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, Side, TableName
 from planner.offsets import OffsetVector
-from planner.ports import ArrowRelation, ColdStore, SqlRelation
+from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.filters import Condition
 from planner.seam.cut import Pin, TableCut, cold_cut
 from planner.seam.freshness import LIVE, Freshness, parse_freshness, parse_wait_for
@@ -35,13 +35,12 @@ from planner.seam.time_travel import (
 from planner.statement.references import AtClause, CutKey
 from planner.statement.row_expression import row_of
 from planner.ticket import TicketTable
-from proxy.engine.engine import Engine
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.running import working_for, working_user
 from proxy.query.parsing import ParsedStatement
+from proxy.query.relations import Sources
 from proxy.session import WAITED_FOR_TAIL, Deadline, Session
-from proxy.tail.tails import Tails
 
 _ROWS = "rows"
 
@@ -101,17 +100,6 @@ class Cuts:
         check_followed([table for (table, _), cut in self.by_key.items() if cut.hot], sides)
         narrowed = {key: narrow(cut, position) for key, cut in self.by_key.items()}
         return replace(self, by_key=narrowed)
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """What statements read: pins, files, logs and decoded tails of tables, in one engine."""
-
-    pins: PinCache
-    store: ColdStore
-    bounds: BoundsCache
-    tails: Tails
-    engine: Engine
 
 
 class SnapshotCutter:

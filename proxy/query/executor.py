@@ -43,10 +43,10 @@ from proxy.engine.result import MaterializedResult, Result, StatementStream
 from proxy.engine.running import with_memory, working_for
 from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
-from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, Sources, redeem_tables
+from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tables
 from proxy.query.explain import explain
 from proxy.query.parsing import ParsedStatement, StatementParser, counting
-from proxy.query.relations import Relations, Signatures
+from proxy.query.relations import Relations, Signatures, Sources
 from proxy.query.tickets import Tickets, answer_metadata, context_of, summary, to_ipc
 from proxy.session import Deadline, Planned, Prepared, Renewed, Session, Stream, TicketSummary
 

@@ -15,10 +15,12 @@ from functools import partial
 import pyarrow as pa
 
 from connectors import file_conditions
+from connectors.cuts import BoundsCache
+from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter
 from planner.names import Side
 from planner.offsets import OffsetRange
-from planner.ports import ArrowRelation, SqlRelation
+from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.reading.filters import EVERYTHING, ScanFilter
 from planner.reading.plan import ColdMode, ReadShare, TableRead, plan_read, schema_of, side_of
 from planner.reading.shares import split_read
@@ -36,10 +38,21 @@ from proxy.engine.engine import Engine
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.cut import Sources
 from proxy.query.parsing import ParsedStatement, listing_name, relation_name
 from proxy.session import WAITED_FOR_TAIL, Deadline, Prepared, Session
 from proxy.tail.segment import LeasedTail
+from proxy.tail.tails import Tails
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What statements read: pins, files, logs and decoded tails of tables, in one engine."""
+
+    pins: PinCache
+    store: ColdStore
+    bounds: BoundsCache
+    tails: Tails
+    engine: Engine
 
 
 @dataclass(frozen=True, slots=True)

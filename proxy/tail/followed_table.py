@@ -71,10 +71,10 @@ class FollowedTable:
 
 def key_of(cut: TableCut) -> tuple[object, ...] | None:
     """Name a generation by everything its rows depend on; None: the cut has no tail."""
-    schema, hot = cut.cold.schema, cut.hot
-    if hot is None or cut.binding is None:
+    schema, hot, binding = cut.cold.schema, cut.hot, cut.binding
+    if hot is None or binding is None:
         return None
-    decoding = decoding_key(schema, cut.binding)
+    decoding = decoding_key(schema, binding)
     return (cut.table, cut.table_uuid, schema.schema_id, decoding, hot.topic_id)
 
 

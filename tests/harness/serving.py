@@ -11,8 +11,8 @@ from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
 from planner.ports import ColdStore, Log
 from proxy.engine.engine import Engine
-from proxy.query.cut import Sources
 from proxy.query.executor import Statements
+from proxy.query.relations import Sources
 from proxy.session import Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower

@@ -21,8 +21,8 @@ from proxy.ops.states import States, degraded, reading
 from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
 from proxy.process.watchdog import Watchdog
-from proxy.query.cut import Sources
 from proxy.query.executor import Statements
+from proxy.query.relations import Sources
 from proxy.tail.reader.child import Ingestion
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
