@@ -28,7 +28,7 @@ from planner.errors import (
 )
 from planner.explain import EXPLAIN_SCHEMA, explained
 from planner.reading.needs import name_of_count, with_counted
-from planner.reading.plan import TableRead, counted_rows
+from planner.reading.plan import TableRead, counted_rows, is_divisible
 from planner.seam.incremental import format_position
 from planner.seam.time_travel import format_cut
 from planner.statement.ast import is_constant
@@ -282,7 +282,8 @@ class Statements:
         If the caller may not learn counts, there are always as many as it asks for, equally long.
         """
         session, parsed = statement.session, statement.parsed
-        if session.max_endpoints == 1:
+        is_split = any(is_divisible(parsed.needs, cut) for cut in cuts.by_key.values())
+        if session.max_endpoints == 1 or not is_split:
             return ()
         with self.access.redacting_errors(session, parsed.names):
             reads = self._relations.reads(
