@@ -10,8 +10,6 @@ statement has with these values: not only their types count (``strptime(x, '%z')
 zone), and a client compares what it was told with what comes.
 
 Everything is bound to empty relations of the same types: no file is opened.
-
-Parameters on their way in: values to bind, and the types a client is told to send.
 """
 
 from __future__ import annotations

@@ -264,11 +264,7 @@ class Engine:
         return Result(reader, running, plain_names(reader.schema, relations), batch_rows)
 
     def evaluate(
-        self,
-        document: Node,
-        columns: str,
-        values: Mapping[str, Any],
-        when: When,
+        self, document: Node, columns: str, values: Mapping[str, Any], when: When
     ) -> pa.Table:
         """Return ``columns``, expressions of our own, over the row of constants a gated statement selects.
 

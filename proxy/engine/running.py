@@ -139,18 +139,12 @@ class Watch:
         False: none runs.
         """
         with self._changed:
-            running = self._largest()
-            if running:
-                max(running, key=lambda call: call.began_s).is_too_large = True
-            return bool(running)
+            return self._stop(1)
 
     def cancel_largest_owner(self) -> bool:
         """Stop all that runs of the owner with most of it; False: nothing runs."""
         with self._changed:
-            running = self._largest()
-            for call in running:
-                call.is_too_large = True
-            return bool(running)
+            return self._stop(None)
 
     def cancel_for(self, owner: str | None) -> bool:
         """Stop one statement as ``cancel_newest_statement`` does, if a user runs ``_MOST`` times as many as ``owner``.
@@ -158,12 +152,8 @@ class Watch:
         Else return False.
         """
         with self._changed:
-            running = self._largest()
             own = sum(call.owner == owner for call in self._calls)
-            if len(running) < _MOST * max(own, 1):
-                return False
-            max(running, key=lambda call: call.began_s).is_too_large = True
-            return True
+            return self._stop(1, least=_MOST * max(own, 1))
 
     def blamed(
         self, error: FederationError, owner: str | None, ran_s: float = math.inf
@@ -205,6 +195,15 @@ class Watch:
                 if now_s - call.entered_s > _LONG_S:
                     seconds[call.owner] += now_s - call.entered_s
         return dict(seconds)
+
+    def _stop(self, newest: int | None, least: int = 1) -> bool:
+        """Stop the newest calls, all for None, of the owner with most if that are ``least``."""
+        running = sorted(self._largest(), key=lambda call: -call.began_s)
+        if len(running) < least:
+            return False
+        for call in running[:newest]:
+            call.is_too_large = True
+        return True
 
     def _largest(self) -> list[EngineCall]:
         """What runs of the owner with most of it; of equals, the one whose statements run longest."""

@@ -273,16 +273,15 @@ def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey,
         SnapshotExpired: the table, its metadata file or its watermark is not the ticket's any more.
         FederationError: of the pins.
     """
-    return {table.key: _redeem(pins, table) for table in tables}
-
-
-def _redeem(pins: PinCache, table: TicketTable) -> TableCut:
-    pin = pins.pin_at(table)
-    try:
-        return table.cut(pin)
-    except ValueError as error:
-        raise SnapshotExpired(
-            f"{table.table}: the table is not what the ticket was issued for any more; plan the statement again.",
-            table=str(table.table),
-            snapshot_id=table.snapshot_id,
-        ) from error
+    cuts: dict[CutKey, TableCut] = {}
+    for table in tables:
+        pin = pins.pin_at(table)
+        try:
+            cuts[table.key] = table.cut(pin)
+        except ValueError as error:
+            raise SnapshotExpired(
+                f"{table.table}: the table is not what the ticket was issued for any more; plan the statement again.",
+                table=str(table.table),
+                snapshot_id=table.snapshot_id,
+            ) from error
+    return cuts

@@ -54,6 +54,7 @@ T = TypeVar("T")
 
 #: Answers to longer statements are not kept.
 _SHORT_CHARS = 1_000
+_GONE = (SnapshotExpired, OffsetsExpired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,16 @@ class _Statement:
     @property
     def when(self) -> When:
         return When.at(self.time_us, self.session.zone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A text that came from a client, to be prepared or planned."""
+
+    session: Session
+    sql: str
+    parameters: pa.RecordBatch | None
+    deadline: Deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +131,12 @@ class Statements:
     # --- what a client calls: each answers by its deadline, even if the engine hangs ---
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        prepared = partial(self._prepare, session, sql, deadline)
-        return self._run_inline_if_cached(session, sql, None, deadline, prepared)
+        return self._inline_if_cached(_Request(session, sql, None, deadline), self._prepare)
 
     def plan(
         self, session: Session, sql: str, parameters: pa.RecordBatch | None, deadline: Deadline
     ) -> Planned:
-        planned = partial(self._plan, session, sql, parameters, deadline)
-        return self._run_inline_if_cached(session, sql, parameters, deadline, planned)
+        return self._inline_if_cached(_Request(session, sql, parameters, deadline), self._plan)
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         deadline.check()
@@ -158,20 +167,13 @@ class Statements:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
         return summary(self._tickets.opened(ticket, user=session.user or "", now_us=0))
 
-    def _run_inline_if_cached(
-        self,
-        session: Session,
-        sql: str,
-        parameters: pa.RecordBatch | None,
-        deadline: Deadline,
-        work: Callable[[], T],
-    ) -> T:
+    def _inline_if_cached(self, request: _Request, work: Callable[[_Request], T]) -> T:
         """Run ``work`` on this thread if all it needs is cached: switching threads would double the latency."""
-        parsed = self._parser.cached(sql)
-        if parsed is not None and self._signatures.has(session, parsed, parameters):
-            deadline.check()
-            return work()
-        return self._on_thread(session, deadline, work)
+        session, parsed = request.session, self._parser.cached(request.sql)
+        if parsed is not None and self._signatures.has(session, parsed, request.parameters):
+            request.deadline.check()
+            return work(request)
+        return self._on_thread(session, request.deadline, partial(work, request))
 
     def _on_thread(
         self,
@@ -193,19 +195,20 @@ class Statements:
 
     # --- the path of a statement ---
 
-    def _prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        statement = self._analyse(session, sql, deadline)
+    def _prepare(self, request: _Request) -> Prepared:
+        statement, session = self._analyse(request), request.session
         pins = self.cutter.pins(statement.parsed, statement.contract, statement.when)
-        with self._planning.slot(session.payer, sql, deadline):
+        with self._planning.slot(session.payer, request.sql, request.deadline):
             prepared = self._signatures.prepared(session, statement.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if statement.is_explain else prepared
 
-    def _plan(
-        self, session: Session, sql: str, parameters: pa.RecordBatch | None, deadline: Deadline
-    ) -> Planned:
-        statement = self._analyse(session, sql, deadline)
+    def _plan(self, request: _Request) -> Planned:
+        statement, session = self._analyse(request), request.session
+        parameters, deadline = request.parameters, request.deadline
         cuts = self._cut(statement, deadline)
-        with self._planning.slot(session.payer, sql, deadline):  # one to explain binds none
+        with self._planning.slot(
+            session.payer, request.sql, deadline
+        ):  # one to explain binds none
             columns = self._signatures.columns(
                 *(session, statement.parsed, cuts.by_key, parameters),
                 is_bound=not statement.is_explain,
@@ -217,9 +220,8 @@ class Statements:
         ticket = self._ticket(statement, cuts, parameters, cut)
         sealed = partial(self._tickets.sealed, is_encrypted=statement.hides_count)
         if statement.is_explain:
-            report = explain(
-                self._relations, session, statement.parsed, cuts, statement.contract, ticket
-            )
+            contract = statement.contract
+            report = explain(self._relations, session, statement.parsed, cuts, contract, ticket)
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
             return Planned(sealed(ticket), EXPLAIN_SCHEMA, app_metadata.encode())
         parts = self._split(statement, cuts, ticket)
@@ -231,10 +233,10 @@ class Statements:
             tuple(map(sealed, parts)),
         )
 
-    def _analyse(self, session: Session, sql: str, deadline: Deadline) -> _Statement:
+    def _analyse(self, request: _Request) -> _Statement:
         """Parse, gate and resolve a statement. Nothing is pinned yet."""
-        time_us = self._now_us()
-        with self._planning.slot(session.payer, sql, deadline):
+        session, sql, time_us = request.session, request.sql, self._now_us()
+        with self._planning.slot(session.payer, sql, request.deadline):
             inner, path = explained(sql), self.browser.path(session)
             contract = FreshnessContract.of(session)
             side = contract.freshness.side
@@ -309,17 +311,15 @@ class Statements:
         if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.written):
             # What pools and tools ask again and again to learn whether the server is there.
             return self._cache.get(
-                ("answer", parsed),
-                partial(self._run_constant, opened),
-                chars=parsed.chars,
+                ("answer", parsed), partial(self._run_constant, opened), chars=parsed.chars
             )
         cuts = redeem_tables(self.sources.pins, planned.tables)
         if set(cuts) != set(parsed.keys):
             raise BadStatement("the tables of the statement changed; plan it again.")
 
         def read_on(read: Callable[[], None]) -> None:
-            repinning = self._repinning(parsed)(read)
-            self._on_thread(session, deadline, repinning, is_repeatable=False)
+            again = self._repinning(parsed)(read)
+            self._on_thread(session, deadline, again, is_repeatable=False)
 
         with (
             contextlib.ExitStack() as stack,
@@ -350,9 +350,8 @@ class Statements:
         """Start a statement over the relations of its cuts; ``stack`` frees what it uses."""
         parsed, ticket = opened.parsed, opened.ticket
         context = context_of(parsed, ticket)
-        relations = self._relations.relations(
-            opened.session, parsed, reads, opened.deadline, stack
-        )
+        session, deadline = opened.session, opened.deadline
+        relations = self._relations.relations(session, parsed, reads, deadline, stack)
         document = parsed.over(relations)
         counted = counted_rows(reads.values())
         if counted is not None:
@@ -392,10 +391,8 @@ class Statements:
         """
         try:
             yield
-        except (SnapshotExpired, OffsetsExpired) as error:
-            for table in parsed.names:
+        except (*_GONE, ColdStoreUnavailable, UnsupportedFile) as error:
+            for table in parsed.names if isinstance(error, _GONE) else ():
                 with contextlib.suppress(FederationError):
                     self.cutter.forget(table)
-            raise with_tables(error, parsed.names) from error
-        except (ColdStoreUnavailable, UnsupportedFile) as error:
             raise with_tables(error, parsed.names) from error

@@ -228,13 +228,11 @@ class StatementParser:
 
 def counting(session: Session, sql: str, parsed: ParsedStatement) -> Iterator[str]:
     """Name the features of a statement that disclose how many records its tables have."""
-    for what, is_set in (
-        ("following", session.after),
-        ("the setting cut", session.cut),
-        ("the setting wait_for", session.wait_for),
-    ):
-        if is_set is not None:
-            yield what
+    if session.after is not None:
+        yield "following"
+    for setting in ("cut", "wait_for"):
+        if getattr(session, setting) is not None:
+            yield f"the setting {setting}"
     if "thermocline_cut" in sql.lower():
         yield "thermocline_cut()"
     for _, at in parsed.keys:

@@ -1,8 +1,7 @@
 """The rows a statement reads: carries out what is decided of each table (``planner.reading.plan``).
 
-What a statement's constants depend on, and the files that its conditions leave out.
-
-What a statement returns and takes: its columns, and the types of its parameters.
+Also what its constants depend on, the files that its conditions leave out, and what it returns and takes: its columns,
+and the types of its parameters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How large tails may become: one table's, and all of them together; and when they are packed.
-
-The state of a tail, for status, metrics and health; and the count of what it got.
-"""
+"""How large tails may become, one table's and all together, when they are packed, and their state for status and health."""
 
 from __future__ import annotations
 
@@ -20,20 +17,15 @@ from proxy.engine.segments import Segments
 from proxy.tail.generations import Generation
 
 _log = logging.getLogger(__name__)
-
 #: Bytes that may be added between two measurements of the engine's memory.
 _MEASURE_BYTES = 16 * 1024 * 1024
-
 #: Rows/s. A tail that grows faster is packed afterwards: a fifth of what a follower reaches on one core.
 _LITTLE_ROWS_PER_S = 20_000
-
 #: Arrow bytes of each tail that stay unpacked while memory is not short: most statements are about the newest rows,
 #: and DuckDB 1.5.5 unpacks all texts of a packed row group for one of them (decision 22).
 _NEWEST_BYTES = 32 * 1024 * 1024
-
 #: And of all tails together at most this part of their memory.
 _NEWEST_SHARE = 8
-
 #: Pause after memory ran out.
 _PAUSE_S = 30.0
 

@@ -1,7 +1,4 @@
-"""Fetches ranges of topics that are not followed, for one statement, and decodes them as they stream in.
-
-How a statement waits for its follower: as long as records arrive, and until its own time is over.
-"""
+"""Fetches ranges of topics for one statement, or has it wait for the follower: while records arrive and it has time."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
@@ -28,9 +28,9 @@ from proxy.tail.followed_table import (
     is_small_part,
     key_of,
     late_fetch,
+    leased,
     needed,
     older,
-    starts_of,
     state_of,
     surely_fits,
 )
@@ -132,10 +132,9 @@ class Tails:
             return LeasedTail(())
         entry = self._entry(cut, cut.hot)
         hot = cut.hot if part is None else replace(cut.hot, ranges=tuple(part))
-        needed_ranges = _by_partition(hot.ranges)
         wait = Wait(hot.ranges, check, self.clock)
         self._check_history(entry, cut.hot)
-        while (tail := _leased(entry.generation, needed_ranges, names, any_rows)) is None:
+        while (tail := leased(entry.generation, hot.ranges, names, any_rows)) is None:
             if entry.generation.begins_after(hot.ranges):
                 return self._alone(entry, hot, cut.watermark, check, names)
             if is_small_part(entry.generation, hot.ranges, cut.hot.ranges, FETCHED_RECORDS):
@@ -212,9 +211,8 @@ class Tails:
                 if not surely_fits(generation, missing, limits):
                     generation.trim(watermark)
                 below = epochs_below(missing, generation, watermark)
-                begin = partial(generation.begin, starts_of(missing, watermark), below.items())
                 if entry.follower is None and sum(map(len, missing)) > FETCHED_RECORDS:
-                    begin()
+                    entry.begin(missing, watermark)
                     if self._follow(entry):
                         return
                 has_more = bool(generation.stops())
@@ -223,7 +221,7 @@ class Tails:
                     fetch.into(generation, missing, older(below, hot), hot.epochs.as_dict())
                 except (LogUnavailable, DeadlineExceeded) as error:
                     # Where brokers are slow it is followed from here on: the next statement finds more.
-                    begin()
+                    entry.begin(missing, watermark)
                     if self._follow(entry) and isinstance(error, DeadlineExceeded):
                         raise late_fetch(entry, missing, error) from error
                     raise
@@ -250,7 +248,7 @@ class Tails:
         ranges, below = hot.ranges, epochs_below(hot.ranges, alone, watermark)
         try:
             self._fetcher(entry, alone, check).into(alone, ranges, older(below, hot), {})
-            tail = alone.acquire(_by_partition(ranges), names)
+            tail = alone.acquire(ranges, names)
         finally:
             alone.clear()
         if tail is None:
@@ -304,16 +302,10 @@ class Tails:
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
         source = TailSource(str(cut.table), schema, binding, hot.topic, hot.topic_id)
-        return FollowedTable(
-            cut.table,
-            source,
-            self.readers(source),
-            Generation(source.table, schema.arrow, self.segments),
-            OutcomeTally(),
-            self.limits.of(binding),
-            PinsInUse(self.following.keep_s),
-            now,
-        )
+        generation = Generation(source.table, schema.arrow, self.segments)
+        limits, pins = self.limits.of(binding), PinsInUse(self.following.keep_s)
+        reader, tally = self.readers(source), OutcomeTally()
+        return FollowedTable(cut.table, source, reader, generation, tally, limits, pins, now)
 
     def _retire(self, key: tuple[object, ...]) -> None:
         """Free a generation, unless a statement is at work in it. The caller holds the lock."""
@@ -377,9 +369,8 @@ class Tails:
         with generation.idle() as is_idle:
             if is_idle and not generation.is_retired and not generation.ends_before(hot.ranges):
                 missing = generation.missing(needed(hot.ranges, watermark))
-                below = epochs_below(missing, generation, watermark)
                 self._note(entry, watermark)
-                generation.begin(starts_of(missing, watermark), below.items())
+                entry.begin(missing, watermark)
                 self._follow(entry)
 
     def note_pin(self, pin: Pin) -> None:
@@ -403,24 +394,3 @@ class Tails:
                 is_pinned = entry.table in following.tables
                 if is_superseded or (unused_s > following.idle_s and not is_pinned):
                     self._retire(key)
-
-
-def _by_partition(ranges: Sequence[OffsetRange]) -> dict[int, OffsetRange]:
-    return {item.partition: item for item in ranges}
-
-
-def _leased(
-    generation: Generation,
-    needed_ranges: Mapping[int, OffsetRange],
-    names: Sequence[str] | None,
-    any_rows: int | None,
-) -> LeasedTail | None:
-    """Lease all that is needed, or what is there of it where that has ``any_rows``; None while there is less."""
-    tail = generation.acquire(needed_ranges, names)
-    if tail is not None or any_rows is None:
-        return tail
-    tail = generation.acquire(_by_partition(generation.present(needed_ranges.values())), names)
-    if tail is not None and tail.least_rows < any_rows:
-        tail.close()
-        return None
-    return tail
