@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,14 +19,12 @@ from planner.repairs import PartitionRows
 from planner.schema import TableSchema
 from planner.seam.cut import ColdSlice
 from planner.sql_text import identifier
-from proxy.engine.engine import Engine
+from proxy.engine.engine import Engine, StoreAccess
 from proxy.engine.relations import Relation
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
 
 _NAME = "cold"
-#: ``now()`` is in no statement of ours.
-_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 @contextlib.contextmanager
@@ -40,8 +37,7 @@ def cold_engine(
         contextlib.closing(
             Engine(
                 storage_roots=settings.storage_roots,
-                secrets=engine_secrets(settings),
-                ca_file=engine_ca_file(settings, spill),
+                stores=StoreAccess(engine_secrets(settings), engine_ca_file(settings, spill)),
                 memory_limit_bytes=settings.server.memory_limit_bytes,
                 threads=settings.server.threads,
                 spill_dir=spill,
@@ -137,7 +133,7 @@ class EngineColdRows:
 
     def _run(self, sql: str, relation: Relation) -> pa.Table:
         document = self._engine.parse(sql)
-        with self._engine.run(document, [relation], statement_time=_EPOCH) as result:
+        with self._engine.run(document, [relation]) as result:
             return pa.Table.from_batches(list(result), result.schema)
 
 

@@ -19,7 +19,7 @@ logging.basicConfig()
 total = 2 * resident_bytes()  # a small machine
 assembly.total_memory = lambda: total
 with assembly.running_parts(load(sys.argv[1])) as parts:
-    connection = parts.statements._engine._connection
+    connection = parts.engine._connection
     print(connection.execute("SELECT current_setting('memory_limit')").fetchone()[0])
     print(total, flush=True)
     rows = b"x" * total

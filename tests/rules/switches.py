@@ -607,7 +607,7 @@ SWITCHES = (
         "T22",
         "make the cut when the ticket is opened",
         "proxy/query/executor.py",
-        "cuts = redeem_tables(self._pins, planned.tables)",
+        "cuts = redeem_tables(self.sources.pins, planned.tables)",
         "cuts = self.cutter.cut(\n            parsed, FreshnessContract.of(session), When.at(self._now_us(), session.zone), deadline\n        ).by_key",
         (f"{STATEMENTS}::test_rows_written_after_the_plan_are_not_in_its_answer",),
     ),

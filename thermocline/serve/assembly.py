@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from connectors.cuts import BoundsCache
 from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from proxy.access.limits import Blame, ServerPolicy
-from proxy.engine.engine import Engine
+from proxy.engine.engine import Engine, StoreAccess
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States, degraded, reading
@@ -23,6 +24,7 @@ from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
+from proxy.query.relations import Sources
 from proxy.tail.reader.child import Ingestion
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
@@ -85,8 +87,7 @@ def running_parts(
         )
         engine = Engine(
             storage_roots=settings.storage_roots,
-            secrets=engine_secrets(settings),
-            ca_file=engine_ca_file(settings, spill),
+            stores=StoreAccess(engine_secrets(settings), engine_ca_file(settings, spill)),
             memory_limit_bytes=engine_bytes,
             threads=server.threads,
             spill_dir=spill,
@@ -120,11 +121,7 @@ def running_parts(
             running_tails(settings, log, pins, engine, ingestion)
         )
         statements = Statements(
-            pins=pins,
-            store=store,
-            log=log,
-            tails=tails,
-            engine=engine,
+            Sources(pins, store, BoundsCache(log), tails, engine),
             ticket_ttl_s=server.ticket_ttl_s,
             secrets=[secrets.token_bytes(32) if server.secret is None else server.secret],
             now_us=lambda: time.time_ns() // 1000,

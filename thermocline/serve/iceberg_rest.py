@@ -45,14 +45,7 @@ def serving_live_tables(
             raise BadConfig(f"{key} and vended both name catalog {name}; keep one of them.")
     files = LiveFiles(parts.store, live_locations(settings), ttl_s=rest.live_ttl_s)
     tables = LiveTables(
-        pins=parts.pins,
-        cutter=parts.statements.cutter,
-        tails=parts.tails,
-        engine=parts.engine,
-        grants=parts.statements.access,
-        files=files,
-        ttl_s=rest.live_ttl_s,
-        max_bytes=rest.max_live_bytes,
+        parts.statements, files, ttl_s=rest.live_ttl_s, max_bytes=rest.max_live_bytes
     )
     with contextlib.ExitStack() as stack:
         stack.callback(tables.stop)

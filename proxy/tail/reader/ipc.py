@@ -172,7 +172,8 @@ def send_confirmed(channel: Channel) -> None:
 
 
 def send_error(channel: Channel, error: FederationError) -> None:
-    facts = {name: value for name, value in error.facts.items() if _is_plain(value)}
+    plain = str | int | float | bool | None
+    facts = {name: value for name, value in error.facts.items() if isinstance(value, plain)}
     channel.send({"error": [type(error).__name__, error.message, facts]})
 
 
@@ -237,10 +238,6 @@ def _error(kind: str, message: str, facts: Mapping[str, object]) -> FederationEr
     if not (isinstance(error_class, type) and issubclass(error_class, FederationError)):
         error_class = InternalError
     return error_class(message, **facts)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float | bool | None)
 
 
 @dataclass(frozen=True, slots=True)
