@@ -41,11 +41,10 @@ _ROUNDING_S = 1e-6
 class UserLimits:
     """Limits of one user, of each by himself; anonymous callers count as one user together. None: only the server's.
 
-    A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once. Calls that fail beyond
-    ``max_failures_per_s`` are answered later (``Failures``).
-    ``timeout_s`` is the time a statement may spend in the engine, ``answer_timeout_s`` the time until its last row
-    has been read, however slow the reader. A client may send nothing of an upload for ``upload_idle_s``, and read
-    nothing of an answer for ``reader_idle_s``.
+    A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once. Calls that fail
+    beyond ``max_failures_per_s`` are answered later (``Failures``). ``timeout_s`` is the time a statement may spend in
+    the engine, ``answer_timeout_s`` the time until its last row has been read, however slow the reader. A client may
+    send nothing of an upload for ``upload_idle_s``, and read nothing of an answer for ``reader_idle_s``.
     """
 
     max_sessions: int | None = None

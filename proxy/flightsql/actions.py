@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import RequestError, UnsupportedStatement
+from planner.errors import RequestError
 from proxy.flightsql import messages
 from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.outgoing import shaped_schema
-from proxy.flightsql.service import Request, Service
+from proxy.flightsql.service import Request, Service, refuse_transaction
 from proxy.flightsql.state.client_session import (
     SETTINGS,
     Fate,
@@ -59,10 +59,7 @@ def _wrapped(body: bytes, name: str) -> Any:
 
 def _create_prepared_statement(service: Service, request: Request, body: bytes) -> list[bytes]:
     message = _wrapped(body, "ActionCreatePreparedStatementRequest")
-    if message.transaction_id:
-        raise UnsupportedStatement(
-            "This server has no transactions; every statement is its own."
-        )
+    refuse_transaction(message)
     handle, statement = service.prepare(request, message.query)
     dataset = shaped_schema(request.client.session, statement.prepared.dataset_schema)
     result = messages.ActionCreatePreparedStatementResult(
@@ -141,12 +138,8 @@ def _set_session_options(service: Service, request: Request, body: bytes) -> lis
 
 def _option(value: Any) -> OptionValue | None:
     member = value.WhichOneof("option_value")
-    if member is None:
-        return None
-    if member == "string_list_value":
-        return tuple(value.string_list_value.values)
-    option: OptionValue = getattr(value, member)
-    return option
+    option: OptionValue | None = None if member is None else getattr(value, member)
+    return tuple(value.string_list_value.values) if member == "string_list_value" else option
 
 
 def _get_session_options(service: Service, request: Request, body: bytes) -> list[bytes]:

@@ -250,7 +250,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
             # The first subject alternative name, else the common name.
             who = Caller(context.peer_identity().decode("utf-8", "replace"))
         return self.sessions.of_connection(
-            context.peer(), who, caller.opening, cookie=caller.cookie, offered=caller.offered
+            context.peer(), who, caller.opening, caller.cookie, caller.offered
         )
 
     def _who(self, authorizations: list[str]) -> ClientSession | ByCertificate | Caller:

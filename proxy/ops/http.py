@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from proxy.process.asgi import HttpServer, Receive, Scope, Send
+from proxy.process.sockets import Address
 
 _log = logging.getLogger(__name__)
 _PLAIN = "text/plain"
@@ -35,8 +36,7 @@ class OpsServer:
     def __init__(
         self,
         *,
-        host: str,
-        port: int,
+        address: Address,
         registry: CollectorRegistry,
         healthy: Callable[[], bool],
         state: Callable[[], Mapping[str, object]],
@@ -54,7 +54,7 @@ class OpsServer:
         self._state = state
         self._is_warm = is_warm
         self._server = HttpServer(
-            self._answer, host=host, port=port, name="ops-http", setting="server.http_port"
+            self._answer, address=address, name="ops-http", setting="server.http_port"
         )
         self.port = self._server.port
 

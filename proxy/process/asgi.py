@@ -23,7 +23,7 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from planner.errors import BadConfig
-from proxy.process.sockets import Connections, Listener
+from proxy.process.sockets import Address, Connections, Listener
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -151,8 +151,7 @@ class HttpServer:
         self,
         application: Application,
         *,
-        host: str,
-        port: int,
+        address: Address,
         name: str,
         setting: str,
         tls: HttpTls | None = None,
@@ -187,7 +186,7 @@ class HttpServer:
                 "access.tls_certificate, tls_key or tls_client_ca cannot be used for HTTP: a file is missing or is not "
                 "valid."
             ) from error
-        self._socket = Listener(_listening(host, port, setting), connections)
+        self._socket = Listener(_listening(*address, setting), connections)
         self.port: int = self._socket.getsockname()[1]
         self._tls_context = config.ssl
         self._server = uvicorn.Server(config)

@@ -9,9 +9,8 @@ Bounds the freed memory that glibc's ``malloc`` keeps, by the machine instead of
 Threads that allocate at once get arenas of their own, up to eight for each processor, and no arena uses what another
 has free. gRPC and the engine have up to hundreds of threads that come and go. With one arena per processor 64 clients
 left 66 MB of heap instead of 86, at the same speed (glibc 2.36, 2 processors), but a thread that frees a large tree
-keeps its arena's lock for up to 100 ms, and half of all others waited for it. Now it is a quarter of that.
-DuckDB, Arrow and small Python objects
-have allocators of their own.
+keeps its arena's lock for up to 100 ms, and half of all others waited for it. Now it is a quarter of that. DuckDB,
+Arrow and small Python objects have allocators of their own.
 """
 
 from __future__ import annotations

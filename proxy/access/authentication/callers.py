@@ -58,12 +58,11 @@ class Access:
     """Every way to prove an identity on one listener.
 
     ``verify`` checks passwords; None: there are none. ``remembers`` knows those it found right. ``recall`` knows the
-    users without one: for whom another replica's login has proved. ``tokens`` are asked in order about bearer tokens this
-    server did not give out itself. With ``certificates`` a call without credentials is made by the subject of
-    its client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one),
-    so passwords must come with every call. With ``allow_anonymous`` a call without credentials is served too,
-    and where there are no users a client that insists on sending some, a token too, is served as anonymous: for
-    loopback.
+    users without one: for whom another replica's login has proved. ``tokens`` are asked in order about bearer tokens
+    this server did not give out itself. With ``certificates`` a call without credentials is made by the subject of its
+    client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one), so passwords
+    must come with every call. With ``allow_anonymous`` a call without credentials is served too, and where there are no
+    users a client that insists on sending some, a token too, is served as anonymous: for loopback.
     """
 
     verify: Verify | None = None

@@ -1,8 +1,7 @@
 """The public keys of an identity provider (a JWKS), kept through rotations and outages.
 
-PyJWT's own client forgets its keys when one refresh fails (pyjwt #1162); here the last ones stay for
-``keep_s``. Keys are fetched when a token needs them, by the call that needs them; calls whose key is known do
-not wait for a refresh.
+PyJWT's own client forgets its keys when one refresh fails (pyjwt #1162); here the last ones stay for ``keep_s``. Keys
+are fetched when a token needs them, by the call that needs them; calls whose key is known do not wait for a refresh.
 """
 
 from __future__ import annotations
