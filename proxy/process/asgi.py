@@ -118,11 +118,9 @@ class _Impatient(H11Protocol):
 
     def _count(self) -> None:
         """Say whether the connection waits for its client. One that reads a large answer does not."""
-        number = self.transport.get_extra_info("socket").fileno()
-        if self._is_at_work or self.flow.write_paused:
-            self._connections.works(number)
-        else:
-            self._connections.waits(number)
+        is_at_work = self._is_at_work or self.flow.write_paused
+        note = self._connections.works if is_at_work else self._connections.waits
+        note(self.transport.get_extra_info("socket").fileno())
 
     def _end_if_closing(self) -> None:
         """A connection that is closed stays until its last answer is read."""
@@ -224,8 +222,7 @@ def _within(connections: Connections, application: Application) -> Application:
     """Answer 503 where all connections are at work. uvicorn's own limit counts those, too, that made room just now."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        chosen = _REFUSING if connections.are_over else application
-        await chosen(scope, receive, send)
+        await (_REFUSING if connections.are_over else application)(scope, receive, send)
 
     return answer
 

@@ -20,6 +20,12 @@ ALGORITHMS = frozenset(
 
 #: What Python raises of JSON that is nested too deep, and of numbers that are none or too large.
 _UNREADABLE = (ValueError, OverflowError, RecursionError)
+_REFUSALS: dict[type[Exception], str] = {
+    jwt.ExpiredSignatureError: "The token has expired. Get a new one.",
+    jwt.ImmatureSignatureError: "The token is not valid yet.",
+    jwt.InvalidAudienceError: "The token was issued for another audience.",
+    jwt.InvalidIssuerError: "The token was issued by somebody else.",
+}
 #: The end of the year 9999, in seconds since 1970.
 _LAST_S = 253_402_300_799
 
@@ -89,18 +95,11 @@ class JwtTokens:
                 leeway=self.leeway_s,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except jwt.ExpiredSignatureError as error:
-            raise Unauthenticated("The token has expired. Get a new one.") from error
-        except jwt.ImmatureSignatureError as error:
-            raise Unauthenticated("The token is not valid yet.") from error
-        except jwt.InvalidAudienceError as error:
-            raise Unauthenticated("The token was issued for another audience.") from error
-        except jwt.InvalidIssuerError as error:
-            raise Unauthenticated("The token was issued by somebody else.") from error
         except jwt.MissingRequiredClaimError as error:
             raise Unauthenticated(f"The token has no claim {error.claim}.") from error
         except (jwt.PyJWTError, TypeError, *_UNREADABLE) as error:
-            raise Unauthenticated("The token's signature or contents are not valid.") from error
+            why = _REFUSALS.get(type(error), "The token's signature or contents are not valid.")
+            raise Unauthenticated(why) from error
 
     def _groups(self, claims: dict[str, Any]) -> frozenset[str]:
         if self.groups_claim is None:
