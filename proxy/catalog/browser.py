@@ -1,8 +1,7 @@
 """What clients browse: catalogs, schemas, tables, columns; and what a session may set.
 
-``information_schema``: the tables a session may see, for tools that browse by SQL (Power BI's connector).
-
-Named as in DuckDB's own; what is not known is NULL. Rows are made of what the listing commands answer.
+``information_schema``: the same for tools that browse by SQL (Power BI's connector). Columns are named as in DuckDB's own;
+what is not known is NULL.
 """
 
 from __future__ import annotations

@@ -122,17 +122,14 @@ def _set_session_options(service: Service, request: Request, body: bytes) -> lis
     result = messages.SetSessionOptionsResult()
     client = request.client
     # One by one, so that a bad value keeps no other from taking effect; in the order of SETTINGS.
-    for name in SETTINGS:
-        if name not in message.session_options:
-            continue
+    for name in filter(message.session_options.__contains__, SETTINGS):
         option = (name, _option(message.session_options[name]))
         try:
             service.sessions.configure(client, with_settings(client.session, [option]))
         except RequestError:
             result.errors[name].value = _INVALID_VALUE
-    for name in message.session_options:
-        if name not in SETTINGS:
-            result.errors[name].value = _INVALID_NAME
+    for name in set(message.session_options) - SETTINGS.keys():
+        result.errors[name].value = _INVALID_NAME
     return [result.SerializeToString()]
 
 
@@ -146,10 +143,8 @@ def _get_session_options(service: Service, request: Request, body: bytes) -> lis
     messages.parse(messages.GetSessionOptionsRequest, body)
     result = messages.GetSessionOptionsResult()
     for name, value in settings_of(request.client.session).items():
-        if isinstance(value, int):
-            result.session_options[name].int64_value = value
-        else:
-            result.session_options[name].string_value = value
+        member = "int64_value" if isinstance(value, int) else "string_value"
+        setattr(result.session_options[name], member, value)
     return [result.SerializeToString()]
 
 

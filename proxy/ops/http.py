@@ -70,18 +70,16 @@ class OpsServer:
         self._server.stop()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  ASGI
-        method = scope["method"]
+        method, path = scope["method"], scope["path"]
+        accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
         if method not in ("GET", "HEAD"):
             status, kind, body = HTTPStatus.NOT_IMPLEMENTED, _PLAIN, b"not implemented\n"
+        elif path == "/healthz":
+            # Not on a thread: all that there are may wait for a lock, on behalf of other pages.
+            status, kind, body = self._page(path, accept)
         else:
-            path = scope["path"]
-            accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-            if path == "/healthz":
-                # Not on a thread: all that there are may wait for a lock, on behalf of other pages.
-                status, kind, body = self._page(path, accept)
-            else:
-                # Tails are counted under their locks.
-                status, kind, body = await asyncio.to_thread(self._page, path, accept)
+            # Tails are counted under their locks.
+            status, kind, body = await asyncio.to_thread(self._page, path, accept)
         headers = {
             "content-type": kind,
             "content-length": str(len(body)),

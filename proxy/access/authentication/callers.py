@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -154,28 +155,21 @@ def identify(header: str | None, access: Access) -> Bearer | ByCertificate | Cal
 def login_of(header: str | None) -> tuple[str, str] | None:
     """The user and password of a call's ``authorization`` header; None: another kind, or a wrong one."""
     scheme, _, value = (header or "").strip().partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        return _basic(value)
-    except Unauthenticated:
-        return None
+    with contextlib.suppress(Unauthenticated):
+        return _basic(value) if scheme.lower() == "basic" else None
+    return None
 
 
 def _basic(value: str) -> tuple[str, str]:
     # Go clients, ADBC among them, send base64 without its padding; surplus padding is ignored.
     try:
         decoded = base64.b64decode(value.strip() + "==")
-    except (binascii.Error, ValueError) as error:
-        raise Unauthenticated(
-            "The basic authorization is not base64 of user:password."
-        ) from error
+    except (binascii.Error, ValueError):
+        decoded = b""
     try:
         text = decoded.decode()
-    except UnicodeDecodeError:
-        text = decoded.decode(
-            "latin-1"
-        )  # what Node's btoa makes of ä; RFC 7617 names no charset
+    except UnicodeDecodeError:  # what Node's btoa makes of ä; RFC 7617 names no charset
+        text = decoded.decode("latin-1")
     user, colon, password = text.partition(":")
     if not colon:
         raise Unauthenticated("The basic authorization is not base64 of user:password.")

@@ -3,10 +3,8 @@
 Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends its gRPC call, and only
 ``is_cancelled`` of that call shows it. One thread polls all calls.
 
-Ends connections of clients. It is the one way to end a call that waits for its client inside gRPC.
-
-A synchronous gRPC server reads and writes with no time limit, and pyarrow gives no way to cancel a call from
-here. A connection that is shut down ends its calls at once: reads find the end of the upload, writes fail.
+A synchronous gRPC server reads and writes with no time limit, and pyarrow gives no way to cancel a call from here. So
+the connection of one that waits for its client is shut down: reads find the end of the upload, writes fail.
 """
 
 from __future__ import annotations

@@ -155,22 +155,21 @@ class ClientSession:
         Raises:
             Cancelled: it was cancelled before.
         """
-        digest = _digest(ticket)
-        with self._lock:
-            fate = self._tickets.get(digest)
-            if fate is Fate.CANCELLED:
-                raise Cancelled("The statement was cancelled.")
-            if fate is not None:
-                self._tickets[digest] = Fate.FETCHED
+        if self._pass(ticket, Fate.FETCHED) is Fate.CANCELLED:
+            raise Cancelled("The statement was cancelled.")
 
     def cancel(self, ticket: bytes) -> Fate | None:
         """Make a ticket void; return what it was before, None where this session was not given it."""
+        return self._pass(ticket, Fate.CANCELLED)
+
+    def _pass(self, ticket: bytes, fate: Fate) -> Fate | None:
+        """Give a ticket that was not cancelled another fate; return the one before."""
         digest = _digest(ticket)
         with self._lock:
-            fate = self._tickets.get(digest)
-            if fate is not None:
-                self._tickets[digest] = Fate.CANCELLED
-            return fate
+            before = self._tickets.get(digest)
+            if before not in (None, Fate.CANCELLED):
+                self._tickets[digest] = fate
+            return before
 
 
 def _digest(ticket: bytes) -> bytes:
