@@ -111,8 +111,7 @@ def running_loop(
             from proxy.ops.http import OpsServer
 
             ops = OpsServer(
-                host=tier.http_host,
-                port=port,
+                address=(tier.http_host, port),
                 registry=metrics.registry,
                 healthy=lambda: True,
                 state=dict,

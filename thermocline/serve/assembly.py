@@ -19,7 +19,7 @@ from proxy.access.limits import Blame, ServerPolicy
 from proxy.engine.engine import Engine, StoreAccess
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics
-from proxy.ops.states import States, degraded, reading
+from proxy.ops.states import ProcessState, States, degraded, reading
 from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
 from proxy.process.watchdog import Watchdog
@@ -109,9 +109,7 @@ def running_parts(
             grace_s=WATCHDOG_GRACE_S,
             max_process_bytes=process_bytes,
             healthy=engine.healthy,
-            cancel_newest_statement=engine.watch.cancel_newest_statement,
-            cancel_largest_owner=engine.watch.cancel_largest_owner,
-            long=engine.watch.long,
+            statements=engine.watch,
             blame=blame,
         )
         engine.watch.expecting = watchdog.expecting
@@ -159,10 +157,12 @@ def running_server(
             States(
                 pins.status,
                 tails.states,
-                lambda: watchdog.silent_s,
-                lambda: 0 if ingestion is None else ingestion.lost,
-                lambda: 0 if ingestion is None else ingestion.peak_bytes,
-                lambda: lock.holds,
+                lambda: ProcessState(
+                    watchdog.silent_s,
+                    0 if ingestion is None else ingestion.lost,
+                    0 if ingestion is None else ingestion.peak_bytes,
+                    lock.holds,
+                ),
             )
         )
         ops = None
@@ -172,8 +172,7 @@ def running_server(
 
             ready_when_read = settings.tail.ready_when_read
             ops = OpsServer(
-                host=server.host,
-                port=server.http_port,
+                address=(server.host, server.http_port),
                 registry=metrics.registry,
                 healthy=lambda: watchdog.silent_s < UNHEALTHY_AFTER_S,
                 is_warm=lambda: not ready_when_read or parts.keeper.has_read_all(),

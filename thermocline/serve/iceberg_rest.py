@@ -60,8 +60,7 @@ def serving_live_tables(
         stack.callback(application.close)
         server = HttpServer(
             application,
-            host=rest.host,
-            port=rest.port,
+            address=(rest.host, rest.port),
             name="iceberg-rest",
             setting="iceberg_rest.port",
             tls=http_tls(settings),
