@@ -49,9 +49,9 @@ class AddedRows:
 def lost_ranges(mark: Watermark, bounds: LogBounds) -> tuple[OffsetRange, ...]:
     """Return the offsets that retention took before they were tiered, by partition."""
     return tuple(
-        OffsetRange(part.partition, mark.offset(part.partition), part.log_start)
-        for part in bounds.partitions
-        if part.log_start > mark.offset(part.partition)
+        OffsetRange(each.partition, mark.offset(each.partition), each.log_start)
+        for each in bounds.partitions
+        if each.log_start > mark.offset(each.partition)
     )
 
 

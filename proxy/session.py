@@ -84,15 +84,15 @@ class Planned:
 
     ``app_metadata`` goes out with the FlightInfo: the text of the cut it reads (``planner.seam.time_travel``), empty where
     it reads no table; to one who follows, the position the answer ends at.
-    ``expires_at_us`` is microseconds since 1970; None: never. ``parts`` are tickets of disjoint parts that together are
-    the answer, where it was asked for in parts and can be had so.
+    ``expires_at_us`` is microseconds since 1970; None: never. ``shares`` are tickets of disjoint shares that together are
+    the answer, where it was asked for in shares and can be had so.
     """
 
     ticket: bytes
     schema: pa.Schema
     app_metadata: bytes = b""
     expires_at_us: int | None = None
-    parts: tuple[bytes, ...] = ()
+    shares: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

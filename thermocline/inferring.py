@@ -81,9 +81,9 @@ def newest_records(log: Log, bounds: LogBounds) -> Newest:
 
 
 def _why_none(bounds: LogBounds, tombstones: int) -> str:
-    if all(part.log_end == 0 for part in bounds.partitions):
+    if all(each.log_end == 0 for each in bounds.partitions):
         return ""
-    if all(part.log_start == part.log_end for part in bounds.partitions):
+    if all(each.log_start == each.log_end for each in bounds.partitions):
         return ": what it had is removed, by its retention or on request"
     if tombstones:
         return f": the newest {tombstones} are tombstones, which have no value"

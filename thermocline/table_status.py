@@ -199,12 +199,12 @@ class _Look:
                     lag_bytes=None if look is None else round(look.mean_bytes * len(span)),
                 )
             )
-        lag = sum(part.lag for part in partitions)
-        oldest = [part.oldest_ms for part in partitions if part.oldest_ms is not None]
+        lag = sum(each.lag for each in partitions)
+        oldest = [each.oldest_ms for each in partitions if each.oldest_ms is not None]
         lag_s = max(0.0, (self.now_ms - min(oldest)) / 1000) if oldest else None
         retention = self.retained.get(mark.address)
         retention_s = None if retention is None else retention.seconds
-        sizes = [part.lag_bytes for part in partitions if part.lag]
+        sizes = [each.lag_bytes for each in partitions if each.lag]
         return TableStatus(
             table=str(name),
             topic=mark.address,

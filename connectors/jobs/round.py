@@ -69,7 +69,7 @@ def tier_once(
         check_topic(pin.table, pin.watermark, pin.binding.topic)
     bounds = log.measure([pin.binding.address])[pin.binding.address]
     plan = plan_tiering(pin, bounds, budget, bytes_per_offset=bytes_per_offset)
-    ends = {part.partition: part.log_end for part in bounds.partitions}
+    ends = {each.partition: each.log_end for each in bounds.partitions}
     if not plan.advances or not is_due(pin, bounds):
         return RoundResult(plan, plan.start, False, Outcomes(), _lag(ends, plan.start))
     source = TopicSource(bounds.topic, bounds.topic_id)

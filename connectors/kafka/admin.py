@@ -113,9 +113,9 @@ class RetentionReader:
         """Return the retention of each topic, by address, whose settings are readable."""
         retentions: dict[str, LogRetention] = {}
         answers: dict[str, Future[Any]] = {}
-        for cluster, part in by_cluster(topics).items():
+        for cluster, own in by_cluster(topics).items():
             if cluster in self._admins:
-                answers |= self._admins[cluster].settings_of(part, self._timeout_s)
+                answers |= self._admins[cluster].settings_of(own, self._timeout_s)
         for name, answer in answers.items():
             with contextlib.suppress(KafkaException, TimeoutError):
                 settings = answer.result(self._timeout_s + 1)

@@ -257,7 +257,7 @@ class BoundsReader:
     def _identity(self, round_: BoundsRequest, topic: str) -> _Identity:
         description = _answer(round_.described[topic], round_, topic)
         return _Identity(
-            str(description.topic_id), tuple(sorted(part.id for part in description.partitions))
+            str(description.topic_id), tuple(sorted(each.id for each in description.partitions))
         )
 
     def _bounds(

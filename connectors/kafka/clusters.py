@@ -32,12 +32,12 @@ class KafkaClusters:
 
         Raises LogUnavailable also where a topic's cluster is not in the settings.
         """
-        parts = [(self._log(part[0]), part) for part in by_cluster(topics).values()]
-        if len(parts) < 2:
-            return parts[0][0].measure(parts[0][1]) if parts else {}
-        with ThreadPoolExecutor(len(parts)) as pool:
+        by_log = [(self._log(own[0]), own) for own in by_cluster(topics).values()]
+        if len(by_log) < 2:
+            return by_log[0][0].measure(by_log[0][1]) if by_log else {}
+        with ThreadPoolExecutor(len(by_log)) as pool:
             measured: dict[str, LogBounds] = {}
-            for bounds in pool.map(lambda part: part[0].measure(part[1]), parts):
+            for bounds in pool.map(lambda own: own[0].measure(own[1]), by_log):
                 measured |= bounds
             return measured
 

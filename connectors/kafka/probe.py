@@ -51,7 +51,7 @@ def bootstrap_servers(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return each address of ``bootstrap.servers``. Raises BadConfig as ``KafkaLog``."""
     properties = checked(settings)
     named = properties.get("bootstrap.servers") or properties.get("metadata.broker.list", "")
-    return tuple(part.strip() for part in named.split(",") if part.strip())
+    return tuple(own.strip() for own in named.split(",") if own.strip())
 
 
 def reach(settings: Mapping[str, str], server: str) -> Reached:
@@ -81,9 +81,9 @@ def topic_facts(
 ) -> dict[str, TopicFacts]:
     """Describe topics, by address, as far as this login may; no facts if their cluster does not answer."""
     facts: dict[str, TopicFacts] = {}
-    for part in by_cluster(topics).values():
+    for own in by_cluster(topics).values():
         with contextlib.suppress(LogUnavailable):  # its cluster is not in the settings
-            facts |= _topic_facts(settings_of(clusters, part[0]), part)
+            facts |= _topic_facts(settings_of(clusters, own[0]), own)
     return facts
 
 

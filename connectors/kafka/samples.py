@@ -69,7 +69,10 @@ def _sample(
     records: dict[tuple[str, int], list[tuple[int | None, int]]] = {}
     try:
         consumer.assign(
-            [TopicPartition(topic, part, span.start) for (topic, part), span in spans.items()]
+            [
+                TopicPartition(topic, partition, span.start)
+                for (topic, partition), span in spans.items()
+            ]
         )
         until = time.monotonic() + timeout_s
         while len(records) < len(spans) and time.monotonic() < until:

@@ -105,12 +105,12 @@ def _struct(
     fields = []
     for field in kind:
         source = by_id.get(field_id(field))
-        part = (
+        column = (
             F.lit(None).cast(data_type(field.type))
             if source is None
             else _converted(value.getField(source.name), source.type, field.type, opaque)
         )
         if source is not None and field_id(field) in opaque:
-            part = _opaque(part, field.type)
-        fields.append(part.alias(field.name))
+            column = _opaque(column, field.type)
+        fields.append(column.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*fields))

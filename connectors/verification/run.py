@@ -98,12 +98,12 @@ class Verification:
         self._check_counts(tally, counts, pin.watermark)
         is_whole = self.extent.since_ms is None
         cold_only = list(_cold_only(plan.coverage, counts)) if is_whole else []
-        compared = [part.compared for part in plan.coverage]
+        compared = [each.compared for each in plan.coverage]
         self.progress.start(sum(map(len, (*compared, *cold_only))))
         self._check_cold_only(tally, cold_only)
         uncompared = tuple(self._compare(tally, pin, pin.watermark, plan))
         plan = replace(plan, unchecked=plan.unchecked + uncompared)
-        return self._report(tally, pin, plan, sum(part.rows for part in counts))
+        return self._report(tally, pin, plan, sum(each.rows for each in counts))
 
     def _plan(self, mark: Watermark, binding: Binding) -> CoveragePlan:
         head = self.audit.facts.head or 0
@@ -183,7 +183,7 @@ class Verification:
     ) -> Iterator[str]:
         """Compare everything that the log retains; yield what could not be compared."""
         chain = carriers(self.audit.facts.history, self.audit.facts.head or 0)
-        compared = tuple(part.compared for part in plan.coverage if len(part.compared))
+        compared = tuple(each.compared for each in plan.coverage if len(each.compared))
         for segment in segments(compared, chain, self.audit.schema_ids):
             comparer = Comparer(self.cold, self.decoder_for, pin, segment, self.extent)
             yield from comparer.unchecked
@@ -252,16 +252,16 @@ def _cold_only(
     coverage: Sequence[Coverage], counts: Sequence[ColdCount]
 ) -> Iterator[OffsetRange]:
     """Yield the offsets of cold rows below the compared ranges."""
-    starts = {part.compared.partition: part.compared.start for part in coverage}
-    for part in counts:
-        if part.partition in starts and part.first is not None:
-            stop = starts[part.partition]
-            if part.first < stop:
-                yield OffsetRange(part.partition, part.first, stop)
+    starts = {each.compared.partition: each.compared.start for each in coverage}
+    for each in counts:
+        if each.partition in starts and each.first is not None:
+            stop = starts[each.partition]
+            if each.first < stop:
+                yield OffsetRange(each.partition, each.first, stop)
 
 
 def _retained(group: tuple[OffsetRange, ...], bounds: LogBounds) -> tuple[OffsetRange, ...]:
-    starts = {part.partition: part.log_start for part in bounds.partitions}
+    starts = {each.partition: each.log_start for each in bounds.partitions}
     return tuple(
         OffsetRange(item.partition, max(item.start, starts[item.partition]), item.stop)
         for item in group

@@ -104,9 +104,9 @@ def first_row_id(document: Mapping[str, Any]) -> int | None:
     return int(document.get("next-row-id") or 0) if document["format-version"] == 3 else None
 
 
-def snapshot_id_of(parts: Sequence[str], in_use: Sequence[int]) -> int:
-    """Return the id of a live snapshot, the same for the same ``parts``, and none of those ``in_use``."""
-    texts = ("\n".join((*parts, str(number))) for number in count())
+def snapshot_id_of(lines: Sequence[str], in_use: Sequence[int]) -> int:
+    """Return the id of a live snapshot, the same for the same ``lines``, and none of those ``in_use``."""
+    texts = ("\n".join((*lines, str(number))) for number in count())
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     candidates = (int.from_bytes(digest[:8], "big") >> 1 for digest in digests)
     return next(each for each in candidates if each and each not in in_use)

@@ -42,7 +42,7 @@ _MOST_NAMED = 2 * MOST
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenPart:
+class WrittenPartition:
     """Rows of one partition as they were written: how many, and their lowest and highest offset (inclusive)."""
 
     partition: int
@@ -134,7 +134,7 @@ def tile_named(needed: Sequence[OffsetRange], pieces: Iterable[LivePiece]) -> Ti
     needed_of = {span.partition: span for span in needed if len(span)}
     chosen, _ = _choose(needed_of, None, pieces)
     chosen = sorted(chosen, key=lambda piece: piece.rows, reverse=True)[:_MOST_NAMED]
-    gaps = [gap for parts in _gaps(needed_of, chosen).values() for gap in parts]
+    gaps = [gap for own in _gaps(needed_of, chosen).values() for gap in own]
     return Tiling(tuple(chosen), tuple(_blocks(gaps)))
 
 
@@ -312,7 +312,7 @@ def _joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...] | None:
 
 
 def check_written(
-    ranges: Sequence[OffsetRange], written: Iterable[WrittenPart], rows: int
+    ranges: Sequence[OffsetRange], written: Iterable[WrittenPartition], rows: int
 ) -> None:
     """Make sure that a file holds rows of its ranges only, and all that it counted.
 
@@ -321,11 +321,11 @@ def check_written(
     """
     within = {span.partition: span for span in ranges}
     counted = 0
-    for part in written:
-        span = within.get(part.partition, ())
-        counted += part.rows
-        if part.lowest not in span or part.highest not in span or part.rows > len(span):
-            raise AssertionError(f"a live file holds {part}, and stands for {span}")
+    for each in written:
+        span = within.get(each.partition, ())
+        counted += each.rows
+        if each.lowest not in span or each.highest not in span or each.rows > len(span):
+            raise AssertionError(f"a live file holds {each}, and stands for {span}")
     if counted != rows:
         raise AssertionError(f"a live file holds {rows} rows, and {counted} of its ranges")
 

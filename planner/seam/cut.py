@@ -102,9 +102,9 @@ class LogBounds:
     def epochs(self) -> OffsetVector:
         """The leader epoch of each partition whose broker named it."""
         return OffsetVector.of(
-            (part.partition, part.leader_epoch)
-            for part in self.partitions
-            if part.leader_epoch is not None
+            (each.partition, each.leader_epoch)
+            for each in self.partitions
+            if each.leader_epoch is not None
         )
 
 
@@ -292,7 +292,7 @@ def check_log(
             expected=watermark.topic_id,
             found=bounds.topic_id,
         )
-    measured = {part.partition for part in bounds.partitions}
+    measured = {each.partition for each in bounds.partitions}
     for partition in watermark.next.partitions:
         if partition not in measured:
             raise LogTruncated(
@@ -302,7 +302,7 @@ def check_log(
                 topic=watermark.address,
                 partition=partition,
             )
-    return tuple(_untiered(table, watermark, part) for part in bounds.partitions)
+    return tuple(_untiered(table, watermark, each) for each in bounds.partitions)
 
 
 def check_topic(table: TableName, watermark: Watermark, topic: str) -> None:

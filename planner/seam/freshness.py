@@ -118,11 +118,9 @@ def caught_up(bounds: LogBounds, watermark: Watermark) -> LogBounds:
     Offsets below the watermark were committed, so the log has reached it since. The leader epoch measured then may be
     out of date.
     """
-    measured = {part.partition: part for part in bounds.partitions}
+    measured = {own.partition: own for own in bounds.partitions}
     for partition, tiered in watermark.next:
         # A partition that was added after the measurement: only its tiered part is known.
-        part = measured.get(partition, PartitionBounds(partition, tiered, tiered))
-        measured[partition] = replace(
-            part, log_end=max(part.log_end, tiered), leader_epoch=None
-        )
+        own = measured.get(partition, PartitionBounds(partition, tiered, tiered))
+        measured[partition] = replace(own, log_end=max(own.log_end, tiered), leader_epoch=None)
     return replace(bounds, partitions=tuple(measured[at] for at in sorted(measured)))

@@ -266,14 +266,14 @@ def _check_retained(pin: Pin, ranges: Iterable[OffsetRange], bounds: LogBounds) 
         raise expired(pin.table, f"topic {mark.address} was created again")
     by_partition = {item.partition: item for item in bounds.partitions}
     for item in ranges:
-        part = by_partition.get(item.partition)
+        own = by_partition.get(item.partition)
         where = f"{mark.address}/{item.partition}"
-        if part is None or part.log_end < item.stop:
+        if own is None or own.log_end < item.stop:
             raise expired(pin.table, f"the log of {where} ends before offset {item.stop}")
-        if part.log_start > item.start:
+        if own.log_start > item.start:
             raise expired(
                 pin.table,
-                f"the log of {where} begins at offset {part.log_start}, and Iceberg holds the records below "
+                f"the log of {where} begins at offset {own.log_start}, and Iceberg holds the records below "
                 f"{item.start} only",
             )
 

@@ -175,12 +175,12 @@ def measure_lag(
     rows = sum(map(len, untiered))
     if not rows:
         return Lag()
-    starts = {part.partition: part.log_start for part in bounds.partitions}
+    starts = {each.partition: each.log_start for each in bounds.partitions}
     # Offsets a second, of log starts that rose.
     paces = {
-        part.partition: (starts[part.partition] - part.log_start) / retention.elapsed_s
-        for part in (retention.earlier.partitions if retention.earlier else ())
-        if retention.elapsed_s > 0 and part.log_start < starts.get(part.partition, 0)
+        each.partition: (starts[each.partition] - each.log_start) / retention.elapsed_s
+        for each in (retention.earlier.partitions if retention.earlier else ())
+        if retention.elapsed_s > 0 and each.log_start < starts.get(each.partition, 0)
     }
     headrooms = [
         (item.start - starts[item.partition]) / paces[item.partition]

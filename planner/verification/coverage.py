@@ -39,30 +39,30 @@ def plan_coverage(
     wrong = _wrong_log(mark, bounds)
     if wrong is not None:
         return CoveragePlan((), (wrong,), ("the log: it is not the one cold was tiered from",))
-    measured = {part.partition: part for part in bounds.partitions}
+    measured = {own.partition: own for own in bounds.partitions}
     coverage, findings, unchecked = [], [], []
     for partition in sorted(measured.keys() | set(mark.next.partitions)):
         watermark, floor = mark.offset(partition), _floor(partition, chain)
-        part = measured.get(partition)
-        if part is None:
+        own = measured.get(partition)
+        if own is None:
             what = f"cold covers partition {partition}, which the topic has not"
             findings.append(Fault(Kind.LOG, what))
             continue
-        if part.log_end < watermark:
-            what = f"cold covers partition {partition} up to offset {watermark}, the log ends at {part.log_end}"
+        if own.log_end < watermark:
+            what = f"cold covers partition {partition} up to offset {watermark}, the log ends at {own.log_end}"
             findings.append(Fault(Kind.LOG, what))
-        if part.log_start > watermark:
+        if own.log_start > watermark:
             what = (
-                f"partition {partition}: offsets {watermark} to {part.log_start - 1} were removed from the log before they "
+                f"partition {partition}: offsets {watermark} to {own.log_start - 1} were removed from the log before they "
                 f"were tiered; `thermocline gap accept` goes on without them"
             )
-            lost = OffsetRange(partition, watermark, part.log_start)
+            lost = OffsetRange(partition, watermark, own.log_start)
             findings.append(Fault(Kind.LOG, what, lost))
-        stop = min(watermark, part.log_end)
-        start = min(max(part.log_start, floor), stop)
+        stop = min(watermark, own.log_end)
+        start = min(max(own.log_start, floor), stop)
         if start > floor:
             unchecked.append(
-                f"partition {partition}, offsets {floor} to {start - 1}: the log starts at {part.log_start}, so "
+                f"partition {partition}, offsets {floor} to {start - 1}: the log starts at {own.log_start}, so "
                 f"only that no row is there twice"
             )
         if since is not None and (later := since.get(partition)) is not None and later > start:

@@ -66,21 +66,23 @@ class Result:
     def _gathered(self) -> pa.RecordBatch | None:
         """Return the next batch, small ones put together as long as they come fast; None at the end."""
         until = time.monotonic() + _GATHERED_S
-        parts: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         rows = size = 0
-        while (part := self._part()) is not None:
-            part_size = size_of(part)
-            if parts and (size + part_size > _TARGET_BYTES or rows + part.num_rows > MAX_ROWS):
-                self.left.append(part)
+        while (batch := self._next()) is not None:
+            batch_size = size_of(batch)
+            if batches and (
+                size + batch_size > _TARGET_BYTES or rows + batch.num_rows > MAX_ROWS
+            ):
+                self.left.append(batch)
                 break
-            parts.append(part)
-            rows += part.num_rows
-            size += part_size
-            if part.num_rows < self.batch_rows or time.monotonic() > until:
+            batches.append(batch)
+            rows += batch.num_rows
+            size += batch_size
+            if batch.num_rows < self.batch_rows or time.monotonic() > until:
                 break
-        return pa.concat_batches(parts) if len(parts) > 1 else next(iter(parts), None)
+        return pa.concat_batches(batches) if len(batches) > 1 else next(iter(batches), None)
 
-    def _part(self) -> pa.RecordBatch | None:
+    def _next(self) -> pa.RecordBatch | None:
         return self.left.pop() if self.left else next(self.reader, None)
 
     def close(self) -> None:

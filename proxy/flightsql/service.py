@@ -111,7 +111,7 @@ class Service:
         planned = self._plan(request, message, endpoints(request.call.max_endpoints))
         tickets = tuple(
             messages.pack(messages.TicketStatementQuery(statement_handle=each))
-            for each in planned.parts or (planned.ticket,)
+            for each in planned.shares or (planned.ticket,)
         )
         for ticket in tickets:
             request.client.planned(ticket)

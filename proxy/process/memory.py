@@ -43,8 +43,8 @@ def memory_limits(
         )
     if engine_bytes is None:
         most = [
-            int(part * whole)
-            for part, whole in ((_ENGINE, total_bytes), (_ENGINE_OF_PROCESS, process_bytes))
+            int(fraction * whole)
+            for fraction, whole in ((_ENGINE, total_bytes), (_ENGINE_OF_PROCESS, process_bytes))
             if whole is not None
         ]
         engine_bytes = min(most, default=None)

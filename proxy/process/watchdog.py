@@ -139,9 +139,9 @@ class Watchdog:
             self._thread_times = {}
             return
         times = thread_times()
-        share = starved_share(self._thread_times, times)
+        fraction = starved_fraction(self._thread_times, times)
         self._thread_times = times
-        self._lost_s += min(share, _MAX_STARVED) * _CHECK_S
+        self._lost_s += min(fraction, _MAX_STARVED) * _CHECK_S
 
     def _spare(self, resident: int) -> None:
         """Stop a statement before memory runs out. The memory it frees may show late."""
@@ -199,7 +199,7 @@ def thread_times(tasks: Path = Path("/proc/self/task")) -> ThreadTimes:
     return times
 
 
-def starved_share(before: ThreadTimes, after: ThreadTimes) -> float:
+def starved_fraction(before: ThreadTimes, after: ThreadTimes) -> float:
     """Return what share of the time in which threads could run they waited for a processor, 0 to 1.
 
     0 where none could run: a thread that waits for a lock or a store is not starved.

@@ -248,20 +248,20 @@ class SnapshotCutter:
         """
         engine = self._sources.engine
         since = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
-        parts: list[SqlRelation | ArrowRelation] = []
+        sources: list[SqlRelation | ArrowRelation] = []
         with ExitStack() as stack:
             stack.enter_context(working_for(deadline, working_user()))
             if cut.cold.snapshot_id is not None:
                 since_filter = ((Condition(KAFKA_TIMESTAMP, ">=", (since,)),),)
-                parts.append(self._sources.store.scan(cut.cold, since_filter))
+                sources.append(self._sources.store.scan(cut.cold, since_filter))
             if cut.new_hot:
                 check = partial(deadline.check, WAITED_FOR_TAIL)
-                parts += stack.enter_context(self._sources.tails.read(cut, check)).relations
+                sources += stack.enter_context(self._sources.tails.read(cut, check)).relations
             document = engine.parse(
                 f"SELECT {KAFKA_PARTITION} AS part, min({KAFKA_OFFSET}) AS first FROM {_ROWS} "  # noqa: S608
                 f"WHERE {KAFKA_TIMESTAMP} >= make_timestamptz({time_us}) GROUP BY ALL"
             )
-            result = engine.run(document, [Relation(_ROWS, cut.cold.schema, tuple(parts))])
+            result = engine.run(document, [Relation(_ROWS, cut.cold.schema, tuple(sources))])
             rows = [row for batch in stack.enter_context(result) for row in batch.to_pylist()]
         return OffsetVector.of((row["part"], row["first"]) for row in rows)
 

@@ -224,13 +224,13 @@ class Statements:
             report = explain(self._relations, session, statement.parsed, cuts, contract, ticket)
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
             return Planned(sealed(ticket), EXPLAIN_SCHEMA, app_metadata.encode())
-        parts = self._split(statement, cuts, ticket)
+        shares = self._split(statement, cuts, ticket)
         return Planned(
             sealed(ticket),
-            columns.with_metadata(answer_metadata(*parts[:1] or (ticket,)) or None),
+            columns.with_metadata(answer_metadata(*shares[:1] or (ticket,)) or None),
             app_metadata.encode(),
             ticket.expires_at_us,
-            tuple(map(sealed, parts)),
+            tuple(map(sealed, shares)),
         )
 
     def _analyse(self, request: _Request) -> _Statement:

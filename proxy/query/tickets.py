@@ -108,9 +108,9 @@ class TicketCipher:
 
 def summary(ticket: Ticket) -> TicketSummary:
     """Say what a ticket stands for, in the words of the audit log."""
-    part = "" if ticket.share is None else ", a part of it"
+    each = "" if ticket.share is None else ", a part of it"
     return TicketSummary(
-        ticket.sql, {_table_name(table): _cut_text(table) + part for table in ticket.tables}
+        ticket.sql, {_table_name(table): _cut_text(table) + each for table in ticket.tables}
     )
 
 
@@ -127,7 +127,7 @@ def _cut_text(table: TicketTable) -> str:
     snapshot = "empty" if table.snapshot_id is None else f"snapshot {table.snapshot_id}"
     if table.topic is None:
         return snapshot
-    ranges = [f"{part.partition}:{part.start}-{part.stop}" for part in table.ranges]
+    ranges = [f"{each.partition}:{each.start}-{each.stop}" for each in table.ranges]
     more = len(ranges) - _MAX_PARTITIONS
     shortened = ranges[:_MAX_PARTITIONS] + ([f"and {more} more"] if more > 0 else [])
     shortened += [] if table.until is None else ["of a cut that ends earlier"]

@@ -163,15 +163,15 @@ def facts_of(entry: FollowedTable | None, now_s: float) -> TailFacts:
     return TailFacts(entry.generation.stops(), rate)
 
 
-def is_small_part(
+def is_small_fetch(
     generation: Generation,
-    part: Sequence[OffsetRange],
+    only: Sequence[OffsetRange],
     ranges: Sequence[OffsetRange],
     most: int,
 ) -> bool:
-    """Whether to read ``part`` alone: it has at most ``most`` offsets, and ``ranges`` lack more than that."""
+    """Whether to read ``only`` alone: it has at most ``most`` offsets, and ``ranges`` lack more than that."""
     missing = sum(map(len, generation.missing(ranges)))
-    return missing > most >= sum(map(len, part)) and len(part) < len(ranges)
+    return missing > most >= sum(map(len, only)) and len(only) < len(ranges)
 
 
 def surely_fits(

@@ -298,8 +298,8 @@ class Generation(TailRanges):
     def close_last(self) -> None:
         """Close the last segment if it has its share of the tail: then it is packed once, mostly."""
         with self.changed:
-            share = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
-            if self._order and self._order[-1].rows >= share:
+            rows = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
+            if self._order and self._order[-1].rows >= rows:
                 self._order[-1].on(SegmentEvent.CLOSE)
 
     def clear(self) -> None:

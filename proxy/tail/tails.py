@@ -25,7 +25,7 @@ from proxy.tail.followed_table import (
     PinsInUse,
     epochs_below,
     facts_of,
-    is_small_part,
+    is_small_fetch,
     key_of,
     late_fetch,
     leased,
@@ -110,10 +110,10 @@ class Tails:
         cut: TableCut,
         check: Check,
         names: Sequence[str] | None = None,
-        part: Sequence[OffsetRange] | None = None,
+        only: Sequence[OffsetRange] | None = None,
         any_rows: int | None = None,
     ) -> LeasedTail:
-        """Return the rows of the cut's hot ranges, or of ``part`` of these, in no particular order. The caller closes them.
+        """Return the rows of the cut's hot ranges, or of ``only`` of these, in no particular order. The caller closes them.
 
         ``names`` are the columns they have; None: all. ``any_rows``: any so many of them do.
 
@@ -127,17 +127,17 @@ class Tails:
         """
         if cut.hot is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
-        if part is not None and not part:
+        if only is not None and not only:
             # Nor is it followed yet: where its partitions begin is for a statement to say that reads some.
             return LeasedTail(())
         entry = self._entry(cut, cut.hot)
-        hot = cut.hot if part is None else replace(cut.hot, ranges=tuple(part))
+        hot = cut.hot if only is None else replace(cut.hot, ranges=tuple(only))
         wait = Wait(hot.ranges, check, self.clock)
         self._check_history(entry, cut.hot)
         while (tail := leased(entry.generation, hot.ranges, names, any_rows)) is None:
             if entry.generation.begins_after(hot.ranges):
                 return self._alone(entry, hot, cut.watermark, check, names)
-            if is_small_part(entry.generation, hot.ranges, cut.hot.ranges, FETCHED_RECORDS):
+            if is_small_fetch(entry.generation, hot.ranges, cut.hot.ranges, FETCHED_RECORDS):
                 self._begin_following(entry, cut.hot, cut.watermark)
                 return self._alone(entry, hot, cut.watermark, check, names)
             if not wait.once(entry):

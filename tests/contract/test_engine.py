@@ -123,7 +123,7 @@ def test_internal_tables_cannot_be_seen_by_other_statements(engine: Engine) -> N
     document = prepared(engine, "SELECT * FROM flows", [arrow("flows", FLOWS)])
     result = engine.run(document, [arrow("flows", FLOWS)], when=When(NOW))
     with pytest.raises(BadStatement):
-        engine.run(engine.parse("SELECT * FROM temp.main.part_0_0"), (), when=When(NOW))
+        engine.run(engine.parse("SELECT * FROM temp.main.source_0_0"), (), when=When(NOW))
     with pytest.raises(BadStatement):
         engine.run(engine.parse('SELECT * FROM "lake.net.flows"'), (), when=When(NOW))
     assert sum(batch.num_rows for batch in result) == 3

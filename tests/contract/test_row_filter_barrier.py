@@ -111,7 +111,7 @@ def test_an_expression_that_fails_hides_its_row_or_its_value(engine: Engine) -> 
             [{"id": "1", "name": "a"}, {"id": None, "name": "b"}, {"id": None, "name": "c"}],
         ),
     ):
-        relation = Relation(people.name, people.schema, people.parts, access_filter)
+        relation = Relation(people.name, people.schema, people.sources, access_filter)
         assert rows(engine, "FROM people", [relation]) == expected
         assert rows(engine, "SELECT count(*) AS n FROM people", [relation]) == [
             {"n": len(expected)}

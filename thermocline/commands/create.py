@@ -168,7 +168,7 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
         cluster_id=bounds.cluster_id,
         topic=topic_name(bounds.topic),
         topic_id=bounds.topic_id,
-        next=OffsetVector.of((part.partition, part.log_start) for part in bounds.partitions),
+        next=OffsetVector.of((each.partition, each.log_start) for each in bounds.partitions),
         epochs=bounds.epochs,
         shape=binding.shape,
         run=str(uuid.uuid4()),

@@ -115,8 +115,10 @@ def command(chosen: DemoOptions) -> None:
 def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float) -> bool:
     """Events and pictures until time or Ctrl-C; True unless something differs from the ledger."""
     demo = Observation([ObservedTable(feed) for feed in FEEDS], chosen.rate)
-    bootstrap, share = world.broker.bootstrap, chosen.rate // len(FEEDS)
-    traffics = [Traffic(bootstrap, t.feed, t.ledger, share, chosen.seed) for t in demo.tables]
+    bootstrap, rate_of_each = world.broker.bootstrap, chosen.rate // len(FEEDS)
+    traffics = [
+        Traffic(bootstrap, t.feed, t.ledger, rate_of_each, chosen.seed) for t in demo.tables
+    ]
     flush_s = 2.0
     try:
         # Here a signal is the ordinary way to end.

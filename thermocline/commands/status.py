@@ -194,8 +194,8 @@ def _in_memory(tail: TailReading) -> str:
         return "?"
     if not tail.offsets:
         return "-"
-    share = f"{100 * tail.read_offsets // tail.offsets} %"
-    return f"{share}, {span_text(tail.rest_s)} left" if tail.rest_s else share
+    percent = f"{100 * tail.read_offsets // tail.offsets} %"
+    return f"{percent}, {span_text(tail.rest_s)} left" if tail.rest_s else percent
 
 
 _BAD_RECORDS = {"dead": "dead letters"}

@@ -46,11 +46,11 @@ class ObservedAnswer:
 
     @property
     def rows(self) -> int:
-        return sum(part.rows for part in self.partitions)
+        return sum(each.rows for each in self.partitions)
 
     @property
     def cold_rows(self) -> int:
-        return sum(part.cold_rows for part in self.partitions)
+        return sum(each.cold_rows for each in self.partitions)
 
 
 @dataclass
@@ -85,7 +85,7 @@ class ObservedTable:
         """
         unsettled, self._unsettled = self._unsettled, []
         for answer in unsettled:
-            ends = {part.partition: part.log_end for part in answer.partitions}
+            ends = {each.partition: each.log_end for each in answer.partitions}
             difference = answer.rows - self.ledger.rows_below(ends)
             if difference > 0 and now - answer.at <= SETTLE_S:
                 self._unsettled.append(answer)

@@ -60,7 +60,7 @@ stop_s = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DemoProcess:
     """One of our own commands under its guard; its output is in ``log``."""
 
     name: str
@@ -86,8 +86,8 @@ class World:
     settings: Settings
     broker: Broker
     port: int
-    server: Part
-    tierer: Part
+    server: DemoProcess
+    tierer: DemoProcess
 
     @property
     def uri(self) -> str:
@@ -140,10 +140,10 @@ def running_world(
     settings = load(str(config))
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *arguments: str) -> Part:
+        def start(name: str, *arguments: str) -> DemoProcess:
             log = folder / f"{name}.log"
             command = [sys.executable, "-m", "thermocline", "--config", str(config), *arguments]
-            return Part(name, stack.enter_context(start_guard(log, command)), log)
+            return DemoProcess(name, stack.enter_context(start_guard(log, command)), log)
 
         stack.callback(broker.stop)
         step("Spark")

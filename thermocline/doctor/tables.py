@@ -153,7 +153,7 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
     except FederationError as error:
         yield refused(check, error)
         return
-    lag = sum(part.log_end - pin.watermark.offset(part.partition) for part in bounds.partitions)
+    lag = sum(each.log_end - pin.watermark.offset(each.partition) for each in bounds.partitions)
     retention = RetentionReader(settings.clusters)([topic]).get(topic)
     retention_s = retention.seconds if retention is not None else None
     now = time.time()

@@ -30,7 +30,7 @@ from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_sec
 from thermocline.config.settings import Settings
 from thermocline.serve.access import access, limits_of, tls
 from thermocline.serve.auditing import open_journal
-from thermocline.serve.parts import Parts, running_tails
+from thermocline.serve.components import Components, running_tails
 from thermocline.serve.permissions import policy
 from thermocline.serve.reloading import Reloader
 from thermocline.serve.sandbox import scratch_folder
@@ -65,12 +65,12 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running_parts(
+def running_components(
     settings: Settings,
     *,
     ingestion: Ingestion | None = None,
     blame: Blame | None = None,
-) -> Iterator[Parts]:
+) -> Iterator[Components]:
     """Start all parts that answer statements; stop them in the opposite order.
 
     ``ingestion`` reads topics; None: this process does.
@@ -127,7 +127,7 @@ def running_parts(
         )
         stack.callback(statements.close)
         statements.access.policy = policy(settings, statements.access.expression)
-        yield Parts(statements, pins, tails, keeper, watchdog, store, engine)
+        yield Components(statements, pins, tails, keeper, watchdog, store, engine)
 
 
 @contextlib.contextmanager
@@ -142,16 +142,18 @@ def running_server(
     """Serve the parts over Flight SQL, and their state over HTTP where a port is given.
 
     ``read`` reads the settings anew; without it a reload changes nothing. ``lock`` is the state of the sandbox.
-    ``ingestion`` as for ``running_parts``. ``blame`` are users whose statements ended earlier processes.
+    ``ingestion`` as for ``running_components``. ``blame`` are users whose statements ended earlier processes.
 
     Raises:
-        BadConfig: as ``running_parts``; or the server cannot listen on an address.
+        BadConfig: as ``running_components``; or the server cannot listen on an address.
     """
     server = settings.server
     with contextlib.ExitStack() as stack:
         blame = blame or Blame()
-        parts = stack.enter_context(running_parts(settings, ingestion=ingestion, blame=blame))
-        pins, tails, watchdog = parts.pins, parts.tails, parts.watchdog
+        components = stack.enter_context(
+            running_components(settings, ingestion=ingestion, blame=blame)
+        )
+        pins, tails, watchdog = components.pins, components.tails, components.watchdog
         metrics = ServerMetrics()
         metrics.registry.register(
             States(
@@ -175,7 +177,7 @@ def running_server(
                 address=(server.host, server.http_port),
                 registry=metrics.registry,
                 healthy=lambda: watchdog.silent_s < UNHEALTHY_AFTER_S,
-                is_warm=lambda: not ready_when_read or parts.keeper.has_read_all(),
+                is_warm=lambda: not ready_when_read or components.keeper.has_read_all(),
                 state=lambda: {
                     "degraded": degraded(pins.status, tails.states),
                     "reading": reading(tails.states),
@@ -186,7 +188,7 @@ def running_server(
             stack.callback(ops.stop)
         audit = stack.enter_context(open_journal(settings))
         flight = start(
-            parts.statements,
+            components.statements,
             Address(server.host, server.port, tls(settings)),
             ServerPolicy(access(settings), limits_of(settings)),
             ServerOptions(
@@ -216,12 +218,20 @@ def running_server(
 
             rest = stack.enter_context(
                 serving_live_tables(
-                    settings, parts, flight.gate, (metrics.read, audit), metrics.live_metadata
+                    settings,
+                    components,
+                    flight.gate,
+                    (metrics.read, audit),
+                    metrics.live_metadata,
                 )
             )
             renew = functools.partial(renew_certificate, rest)
         reloader = Reloader(
-            settings, flight, parts.statements, read=read or (lambda: settings), renew=renew
+            settings,
+            flight,
+            components.statements,
+            read=read or (lambda: settings),
+            renew=renew,
         )
         stack.callback(reloader.stop)
         if ops is not None:

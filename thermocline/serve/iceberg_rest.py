@@ -17,14 +17,14 @@ from proxy.process.asgi import HttpServer, HttpTls
 from proxy.rest.app import RestApplication
 from proxy.rest.catalog import HandOut, LiveCatalog
 from thermocline.config.settings import IcebergRest, Settings
+from thermocline.serve.components import Components
 from thermocline.serve.live_location import live_locations
-from thermocline.serve.parts import Parts
 
 
 @contextlib.contextmanager
 def serving_live_tables(
     settings: Settings,
-    parts: Parts,
+    components: Components,
     gate: CallGate,
     journals: Sequence[Journal],
     memory: Gauge,
@@ -43,17 +43,17 @@ def serving_live_tables(
             raise BadConfig(f"{key} or vended names catalog {name}, which is not configured.")
         if name in rest.credentials and name in rest.vended:
             raise BadConfig(f"{key} and vended both name catalog {name}; keep one of them.")
-    files = LiveFiles(parts.store, live_locations(settings), ttl_s=rest.live_ttl_s)
+    files = LiveFiles(components.store, live_locations(settings), ttl_s=rest.live_ttl_s)
     tables = LiveTables(
-        parts.statements, files, ttl_s=rest.live_ttl_s, max_bytes=rest.max_live_bytes
+        components.statements, files, ttl_s=rest.live_ttl_s, max_bytes=rest.max_live_bytes
     )
     with contextlib.ExitStack() as stack:
         stack.callback(tables.stop)
-        is_open = parts.statements.access.is_open
+        is_open = components.statements.access.is_open
         catalog = LiveCatalog(
             tables,
             lambda session: [name for name in settings.catalogs if is_open(session, name)],
-            lambda table: credentials(rest, parts, table),
+            lambda table: credentials(rest, components, table),
         )
         memory.set_function(lambda: files.source_bytes + tables.text_bytes + catalog.text_bytes)
         application = RestApplication(catalog, gate, journals)
@@ -69,10 +69,10 @@ def serving_live_tables(
         yield server
 
 
-def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> HandOut:
+def credentials(rest: IcebergRest, components: Components, table: TableName) -> HandOut:
     """Return what is handed out with a table: what the settings name, or what its own catalog hands out; else nothing."""
     if table.catalog in rest.vended:
-        return HandOut(*parts.store.files.vended(parts.pins.get(table)))
+        return HandOut(*components.store.files.vended(components.pins.get(table)))
     return HandOut(rest.credentials.get(table.catalog, {}))
 
 

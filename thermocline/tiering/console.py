@@ -117,7 +117,7 @@ def _tries(failed: events.TableFailed) -> str:
 
 def progress(backfill: Backfill) -> str:
     """Say how far a backfill is: ``45 %, 12 min left``."""
-    return f"{backfill.share:.0%}".replace("%", " %") + f", {_left(backfill)}"
+    return f"{backfill.fraction:.0%}".replace("%", " %") + f", {_left(backfill)}"
 
 
 def _left(backfill: Backfill) -> str:

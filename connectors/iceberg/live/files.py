@@ -233,7 +233,7 @@ class LiveFiles:
                 output, source.schema, pin.schema.arrow, batches, properties=source.properties
             )
             if written is not None:
-                check_written(hole.ranges, written.parts, written.rows)
+                check_written(hole.ranges, written.partitions, written.rows)
         if written is None:
             return LivePiece(hole.ranges, own, None, 0, hole.level)
         path = written.data_file.file_path

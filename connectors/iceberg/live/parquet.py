@@ -29,7 +29,7 @@ from connectors.iceberg.live.bounds import ColumnBounds, MetricsPlan, plan_of
 from connectors.parquet_columns import NanCounts, leaf_paths
 from planner.column_statistics import leaves
 from planner.errors import UnsupportedType
-from planner.live.tiling import WrittenPart
+from planner.live.tiling import WrittenPartition
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 
 #: Of a row group: an engine leaves out, or reads apart, as much at once.
@@ -43,11 +43,11 @@ _REPEATS = 4
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One file as written. ``parts`` are its rows by partition, as counted on the way."""
+    """One file as written. ``partitions`` are its rows by partition, as counted on the way."""
 
     data_file: DataFile
     rows: int
-    parts: tuple[WrittenPart, ...]
+    partitions: tuple[WrittenPartition, ...]
 
 
 def write_data_file(
@@ -115,7 +115,7 @@ def write_data_file(
         },
         **counted,
     )
-    return WrittenFile(data_file, footer.num_rows, tally.parts)
+    return WrittenFile(data_file, footer.num_rows, tally.partitions)
 
 
 def _counted(footer: pq.FileMetaData, ids: Sequence[int], plan: MetricsPlan) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class _Tally:
     """Rows, lowest and highest offset of each partition."""
 
     def __init__(self) -> None:
-        self._parts: dict[int, WrittenPart] = {}
+        self._partitions: dict[int, WrittenPartition] = {}
 
     def add(self, table: pa.Table) -> None:
         positions = table.select([KAFKA_PARTITION, KAFKA_OFFSET])
@@ -224,12 +224,12 @@ class _Tally:
         )
         columns = (counted[name].to_pylist() for name in names)
         for at, rows, lowest, highest in zip(*columns, strict=True):
-            before = self._parts.get(at)
+            before = self._partitions.get(at)
             if before is not None:
                 rows, lowest = before.rows + rows, min(before.lowest, lowest)
                 highest = max(before.highest, highest)
-            self._parts[at] = WrittenPart(at, rows, lowest, highest)
+            self._partitions[at] = WrittenPartition(at, rows, lowest, highest)
 
     @property
-    def parts(self) -> tuple[WrittenPart, ...]:
-        return tuple(self._parts[at] for at in sorted(self._parts))
+    def partitions(self) -> tuple[WrittenPartition, ...]:
+        return tuple(self._partitions[at] for at in sorted(self._partitions))

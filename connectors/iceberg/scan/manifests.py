@@ -74,14 +74,14 @@ _COLUMNS = ", ".join(
         f"{_FILE}.file_size_in_bytes AS {LENGTH}",
         f"{_FILE}.content AS {CONTENT}",
         *(
-            f"map_{part}({_FILE}.{name}) AS {column}_{suffix}"
+            f"map_{half}({_FILE}.{name}) AS {column}_{suffix}"
             for column, name in (
                 (NULLS, "null_value_counts"),
                 (NANS, "nan_value_counts"),
                 (LOWER, "lower_bounds"),
                 (UPPER, "upper_bounds"),
             )
-            for part, suffix in (("keys", "ids"), ("values", "values"))
+            for half, suffix in (("keys", "ids"), ("values", "values"))
         ),
         f'{_FILE}."partition" AS partition_values',
     )

@@ -223,13 +223,13 @@ class ColdPlan:
         io = self._files_of(cold)
         facts = self._of(io, cold)
         if facts.manifest_list is None:
-            return frozenset(part.source_id for part in chain(*facts.specs.values()))
+            return frozenset(field.source_id for field in chain(*facts.specs.values()))
         listed = self._manifests.list(io, facts.manifest_list)
         return frozenset(
-            part.source_id
+            field.source_id
             for manifest in listed.data
-            for part in facts.specs.get(manifest.spec_id, ())
-            if is_misread(part.transform, part.source, manifest.lower(part.position))
+            for field in facts.specs.get(manifest.spec_id, ())
+            if is_misread(field.transform, field.source, manifest.lower(field.position))
         )
 
     def comparable_floats(self, cold: ColdSlice) -> frozenset[int]:
@@ -372,13 +372,13 @@ class _Pruning:
     ) -> Iterator[tuple[Bounds, Condition]]:
         """Yield the bounds of partition fields, by their positions and types, and the conditions on these."""
         column = self._columns[condition.column]
-        for part in self._specs.get(spec_id, ()):
-            if part.source_id != column.field_id or part.kind is None:
+        for term in self._specs.get(spec_id, ()):
+            if term.source_id != column.field_id or term.kind is None:
                 continue
-            implied = on_partition(condition, part.transform, part.source, part.kind)
-            bounds = None if implied is None else bounds_of(part.position, part.kind)
+            implied = on_partition(condition, term.transform, term.source, term.kind)
+            bounds = None if implied is None else bounds_of(term.position, term.kind)
             if implied is not None and bounds is not None:
-                yield partition_bounds(bounds, part.transform, part.kind), implied
+                yield partition_bounds(bounds, term.transform, term.kind), implied
 
     def _by_file(
         self, spec_id: int, files: Files, condition: Condition

@@ -18,7 +18,7 @@ from planner.seam.cut import ColdSlice
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionPart:
+class PartitionField:
     """One field of a partition spec. ``kind`` is the type of its values; None: they allow no pruning."""
 
     position: int
@@ -40,7 +40,7 @@ class Facts:
 
     table_uuid: str
     manifest_list: str | None
-    specs: Mapping[int, tuple[PartitionPart, ...]]
+    specs: Mapping[int, tuple[PartitionField, ...]]
     own: frozenset[int]
     is_head: bool = True
     odd_partition_field: int | None = None
@@ -57,11 +57,11 @@ class Facts:
             snapshot = version_of(metadata, cold)
             schemas = {of_cut.schema_id: of_cut for of_cut in metadata.schemas}
             schema = schemas[cold.schema.schema_id]
-        specs: dict[int, tuple[PartitionPart, ...]] = {}
+        specs: dict[int, tuple[PartitionField, ...]] = {}
         own = {field.field_id for field in schema.fields if field.initial_default is not None}
         types = {field.field_id: field.field_type for field in schema.fields}
         for spec_id, spec in metadata.specs().items():
-            parts = []
+            of_spec = []
             for position, field in enumerate(spec.fields):
                 source, transform = types.get(field.source_id), field.transform
                 if source is None:
@@ -69,8 +69,10 @@ class Facts:
                 if isinstance(transform, IdentityTransform):
                     own.add(field.source_id)
                 kind = partition_type(transform, source)
-                parts.append(PartitionPart(position, field.source_id, transform, source, kind))
-            specs[spec_id] = tuple(parts)
+                of_spec.append(
+                    PartitionField(position, field.source_id, transform, source, kind)
+                )
+            specs[spec_id] = tuple(of_spec)
         fields = (field for spec in metadata.partition_specs for field in spec.fields)
         odd = (each.field_id for each in fields if not is_portable_partition_field(each.name))
         manifest_list = snapshot.manifest_list if snapshot is not None else None

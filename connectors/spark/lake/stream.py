@@ -212,16 +212,16 @@ class LakeStream(SentReader, DataSourceStreamReader):
             )
         cut = self._cut()
         if isinstance(start, StreamOffset):
-            part = batch(cut, start, end)
+            step = batch(cut, start, end)
         elif start.since_us is None:
             check_reached(cut, end)
             self._at = end.next
             return []
         else:
-            part = batch_since(cut, start, self._firsts(cut, start.since_us), end)
+            step = batch_since(cut, start, self._firsts(cut, start.since_us), end)
         self._at = end.next
         assert self._opened is not None  # noqa: S101 - by the cut
-        read = plan_rows(Side.BOTH, part, records_only=True)
+        read = plan_rows(Side.BOTH, step, records_only=True)
         return shares(self._opened.store, read, self._columns.columns)
 
 

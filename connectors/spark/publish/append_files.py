@@ -174,7 +174,7 @@ class LeadingMetrics:
 
     def _merged(self, metrics: Any, added: Any) -> Any:
         merged = self._java.java.util.HashMap()
-        for part in (added, metrics):
-            if part is not None:
-                merged.putAll(part)
+        for entries in (added, metrics):
+            if entries is not None:
+                merged.putAll(entries)
         return merged

@@ -98,10 +98,10 @@ class TableFiles:
         return max(itertools.chain([""], *folders), key=len)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        for key, part in by_partition(rows, self._options.partitions):
+        for key, own in by_partition(rows, self._options.partitions):
             file = self._open.pop(key, None) or self._new(key)
             self._open[key] = file  # last is the one written to last
-            self._gathered_bytes += file.gather(part)
+            self._gathered_bytes += file.gather(own)
             is_large = file.gathered_bytes >= self._options.group_bytes
             if is_large or file.gathered_rows >= _GROUP_ROWS:
                 self._flush(key)
@@ -122,11 +122,11 @@ class TableFiles:
         folders = partition_path(key, self._options.partitions)
         name = f"{self._prefix}-{self._number:05d}.parquet"
         self._number += 1
-        parts = (folders, name) if folders else (name,)
-        path = "/".join((self._folder.path, *parts))
+        names = (folders, name) if folders else (name,)
+        path = "/".join((self._folder.path, *names))
         self._paths.append(path)
         return _OpenFile(
-            location="/".join((self._folder.location, *parts)),
+            location="/".join((self._folder.location, *names)),
             path=path,
             files=self._store,
             schema=self._schema,

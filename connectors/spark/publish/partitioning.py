@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner.days import civil
+from planner.epoch_units import civil
 from planner.tiering.write_plan import PartitionColumn
 
 Value = str | int | bool | None
@@ -37,23 +37,23 @@ def by_partition(
     if not columns:
         yield (), rows
         return
-    parts = [
+    encoded = [
         transformed(rows.column(column.index), column).dictionary_encode("encode")
         for column in columns
     ]
     codes: Any = pa.scalar(0, pa.int64())
-    for part in parts:
+    for values in encoded:
         # Checked: two partitions must never get one code.
         codes = pc.add_checked(
-            pc.multiply_checked(codes, len(part.dictionary)), part.indices.cast(pa.int64())
+            pc.multiply_checked(codes, len(values.dictionary)), values.indices.cast(pa.int64())
         )
     present = pc.unique(codes).to_pylist()
     for code in present:
         key: list[Value] = []
         rest = code
-        for part in reversed(parts):
-            rest, index = divmod(rest, len(part.dictionary))
-            key.append(part.dictionary[index].as_py())
+        for values in reversed(encoded):
+            rest, index = divmod(rest, len(values.dictionary))
+            key.append(values.dictionary[index].as_py())
         chosen = rows if len(present) == 1 else rows.filter(pc.equal(codes, code))
         yield tuple(reversed(key)), chosen
 

@@ -65,7 +65,7 @@ def running_tails(
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """Started parts. Who started them stops them."""
 
     statements: Statements
