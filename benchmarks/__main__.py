@@ -40,6 +40,7 @@ from benchmarks import (
     tier_bounds,
     tiering,
     tiering_s3,
+    turns,
 )
 
 #: In the order of ``all``: the quick ones first.
@@ -75,6 +76,7 @@ ON_REQUEST = {
     "chaos": chaos.command,
     "checkouts": checkouts.command,
     "soak": soak.command,
+    "turns": turns.command,
 }
 
 

@@ -133,10 +133,9 @@ def simulate(
             Watermark("c", feed.topic, "t", mark, binding.shape, "r"),
         )
         lag = measure_lag(
-            *(pin, bounds, cold),
+            *(pin, bounds, cold, _RETENTION),
             bytes_per_offset=log_bytes,
             age_s=now_s - published_s,
-            retention=_RETENTION,
         )
         hour.longest_tail_rows = max(hour.longest_tail_rows, lag.rows)
         hour.longest_tail_bytes = max(hour.longest_tail_bytes, lag.log_bytes)

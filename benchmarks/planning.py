@@ -19,7 +19,7 @@ from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
 from benchmarks.shapes import FLOWS
 from benchmarks.world import TABLE, TOPIC, sqlite_catalogs
-from connectors.cuts import cut_tables
+from connectors.cuts import BoundsCache, cut_tables
 from connectors.decoding.registry import decoder_for
 from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.pin_cache import PinCache
@@ -32,6 +32,7 @@ from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
 from proxy.query.executor import Statements
+from proxy.query.relations import Sources
 from proxy.session import Deadline, Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.pacing import Pacing
@@ -124,21 +125,18 @@ def _parts(
         pins = stack.enter_context(PinCache(store, refresh_s=3600))
         engine = Engine(storage_roots=[catalogs["lake"]["warehouse"]], spill_dir=spill)
         stack.callback(engine.close)
+        tails = Tails(
+            local_readers(log, decoder_for, pacing=Pacing()),
+            engine.segments,
+            TailLimits(1000, 2**20, 30),
+            following=FollowSettings(max_tables=0),
+        )
         yield (
             log,
             pins,
             engine,
             Statements(
-                pins=pins,
-                store=store,
-                log=log,
-                tails=Tails(
-                    local_readers(log, decoder_for, pacing=Pacing()),
-                    engine.segments,
-                    TailLimits(1000, 2**20, 30),
-                    following=FollowSettings(max_tables=0),
-                ),
-                engine=engine,
+                Sources(pins, store, BoundsCache(log), tails, engine),
                 ticket_ttl_s=300,
                 secrets=[bytes(32)],
                 now_us=lambda: time.time_ns() // 1000,

@@ -29,8 +29,8 @@ from benchmarks.spark_union import SparkUnion
 from benchmarks.tierer import Tierer, running_tierer
 from benchmarks.world import TABLE, World, running_world
 from proxy.session import Deadline, Session
-from thermocline.serve.assembly import running_parts
-from thermocline.serve.parts import Parts
+from thermocline.serve.assembly import running_components
+from thermocline.serve.components import Components
 
 ENGINE, DUCK, FLIGHT = "server's engine", "plain DuckDB", "through Flight SQL"
 _WHOLE = "plan, tail and engine"
@@ -150,13 +150,13 @@ class _Growing:
         duck = PlainDuckDB(self._world, files)
         with (
             contextlib.closing(duck),
-            running_parts(self._world.settings()) as parts,
+            running_components(self._world.settings()) as components,
             self._world.server() as server,
             flight_sql.connect(server.uri, autocommit=True) as connection,
         ):
             result = {}
             for query in queries(self._world, cold_rows):
-                times = _side_by_side(query, parts, duck, connection, self._repeats)
+                times = _side_by_side(query, components, duck, connection, self._repeats)
                 result[query.name] = {what: summary(value) for what, value in times.items()}
                 if series == "tail":
                     self._figures(query, times, hot_rows)
@@ -179,7 +179,7 @@ class _Growing:
 
 def _side_by_side(
     query: Query,
-    parts: Parts,
+    components: Components,
     duck: PlainDuckDB,
     connection: flight_sql.Connection,
     repeats: int,
@@ -188,7 +188,7 @@ def _side_by_side(
     sql, plain = query.sql.format(table=TABLE), query.sql.format(table="everything")
     times: dict[str, list[float]] = defaultdict(list)
     for repeat in range(-2, repeats):
-        whole_ms, engine_ms, answer = in_engine(parts, sql)
+        whole_ms, engine_ms, answer = in_engine(components, sql)
         took_s, expected = duck.timed(plain)
         began = time.perf_counter()
         with connection.cursor() as cursor:
@@ -208,16 +208,16 @@ def _side_by_side(
     return times
 
 
-def in_engine(parts: Parts, sql: str) -> tuple[float, float, pa.Table]:
+def in_engine(components: Components, sql: str) -> tuple[float, float, pa.Table]:
     """Run a statement without Flight; return milliseconds of all of it, of what follows its plan, and its answer."""
     session, deadline = (
-        parts.statements.browser.configure(Session("benchmark")),
+        components.statements.browser.configure(Session("benchmark")),
         Deadline(60),
     )
     began = time.perf_counter()
-    planned = parts.statements.plan(session, sql, None, deadline)
+    planned = components.statements.plan(session, sql, None, deadline)
     opened = time.perf_counter()
-    stream = parts.statements.open(session, planned.ticket, deadline)
+    stream = components.statements.open(session, planned.ticket, deadline)
     try:
         answer = pa.Table.from_batches(list(stream), stream.schema)
     finally:

@@ -27,8 +27,8 @@ from benchmarks.sizes import in_engine
 from benchmarks.usage import cpu_s
 from benchmarks.world import TABLE, TOPIC, Serving, World, running_world
 from planner.names import TableName
-from thermocline.serve.assembly import running_parts
-from thermocline.serve.parts import Parts
+from thermocline.serve.assembly import running_components
+from thermocline.serve.components import Components
 
 _TWIN, _TWIN_TOPIC = TableName("lake", ("bench",), "quiet"), "quiet"
 _UNREAD = "unread"
@@ -142,16 +142,16 @@ def _restart(report: Report, world: World) -> None:
 
 def _points(report: Report, world: World, statements: int) -> None:
     """A point statement in the server's engine over the whole tail, beside a native table of the same rows."""
-    with running_parts(world.settings(**_UNBOUNDED)) as parts:
-        in_engine(parts, _COUNT.format(table=TABLE))
-        _packed(parts)
+    with running_components(world.settings(**_UNBOUNDED)) as components:
+        in_engine(components, _COUNT.format(table=TABLE))
+        _packed(components)
         duck = PlainDuckDB(world, ())
         with contextlib.closing(duck):
             ours: list[float] = []
             plain: list[float] = []
             step = max(1, world.produced // statements)
             for key in range(0, world.produced, step):
-                ours.append(in_engine(parts, _POINT.format(table=TABLE, key=key))[1])
+                ours.append(in_engine(components, _POINT.format(table=TABLE, key=key))[1])
                 plain.append(duck.timed(_POINT.format(table="hot", key=key))[0] * 1000)
     report.figure(
         f"point statement in the engine, tail of {world.produced:,} rows, median",
@@ -162,12 +162,12 @@ def _points(report: Report, world: World, statements: int) -> None:
     report.figure("the same in plain DuckDB", median(plain), "ms")
 
 
-def _packed(parts: Parts) -> None:
+def _packed(components: Components) -> None:
     """Wait until as much of the tails is packed as will be."""
     until, packed = time.monotonic() + _REST_S, -1
     while time.monotonic() < until:
         time.sleep(_SETTLED_S)
-        packed, before = sum(state.packed for state in parts.tails.states()), packed
+        packed, before = sum(state.packed for state in components.tails.states()), packed
         if packed == before > 0:
             break
 

@@ -37,6 +37,7 @@ TOPIC = "events"
 TABLE = TableName("lake", ("bench",), "events")
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
+_HEAP = ("-Xmx1024m",)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 NOWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 #: Of a tierer, on a machine that is busy: Spark's start, and a publish.
@@ -309,11 +310,11 @@ def running_world(
     ) as name:
         folder = Path(name)
         with contextlib.ExitStack() as stack:
-            broker = stack.enter_context(Broker(folder / "kafka", heap_mb=1024))
+            broker = stack.enter_context(Broker(folder / "kafka", jvm_flags=_HEAP))
             for node in range(2, brokers + 1):
                 more = Broker(
                     folder / f"kafka-{node}",
-                    heap_mb=1024,
+                    jvm_flags=_HEAP,
                     properties={"node.id": str(node)},
                     controlled_by=broker,
                 )
@@ -328,7 +329,7 @@ def world_of(
     folder: Path, *, partitions: int, seed: int, partition_by: Sequence[str] = ()
 ) -> Iterator[World]:
     """Go on with the world in ``folder``, or start one there that stays."""
-    with Broker(folder / "kafka", heap_mb=1024) as broker:
+    with Broker(folder / "kafka", jvm_flags=_HEAP) as broker:
         world = World(folder, broker, partitions, seed)
         # Written last: a world that was not finished is not gone on with.
         finished = folder / "created"

@@ -1,8 +1,6 @@
 """The cut of tables as they are: pin each, measure all their logs in one round, decide (docs/internals/seam.md).
 
-Used by statements of the server and by jobs on Spark.
-
-Cuts of the past that need no engine: of another statement's cut, or of a snapshot (planner.seam.time_travel decides).
+And cuts of the past that need no engine: of another statement's cut, or of a snapshot (planner.seam.time_travel).
 """
 
 from __future__ import annotations
@@ -40,10 +38,7 @@ from planner.seam.time_travel import (
 from planner.seam.watermark import Watermark
 
 #: Pause between two looks at a log while waiting for a record: the first, doubled up to the longest.
-_FIRST_PAUSE_S = 0.01
-
-_LONGEST_PAUSE_S = 0.25
-
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.25
 #: How long ``current_cuts`` waits for a record, unless it is told.
 WAIT_S = 60.0
 
@@ -136,8 +131,7 @@ def cut_tables(
     An old pin meets a log that retention has moved past it whenever tiering and retention both went on: the
     newest pin then answers. What is refused twice is true.
 
-    Raises:
-        FederationError: of the pins, the log or the decision.
+    Raises FederationError: of the pins, the log or the decision.
     """
     try:
         return _cut({table: pins.get(table) for table in tables}, log, cold_only)
@@ -157,8 +151,7 @@ def cut_remembered(
 
     None: there is no such round, or it does not fit the tables any more.
 
-    Raises:
-        FederationError: of the pins.
+    Raises FederationError: of the pins.
     """
     pinned = {table: pins.get(table) for table in tables}
     marks = _marks(pinned, cold_only)
@@ -291,10 +284,9 @@ class PastCuts:
         exact = self.exact(entry, current)
         if entry.end is None:
             if exact is None:
-                version = entry.snapshot_id
-                what = (
-                    "the table without a snapshot" if version is None else f"snapshot {version}"
-                )
+                what = "the table without a snapshot"
+                if entry.snapshot_id is not None:
+                    what = f"snapshot {entry.snapshot_id}"
                 raise expired(entry.table, f"{what} is not retained")
             return same_snapshot(entry, exact)
         why = expired(
@@ -329,12 +321,10 @@ class PastCuts:
 
     def exact(self, entry: CutEntry, current: Pin) -> Pin | None:
         """Return a pin as the one the cut was made from, if its snapshot is retained."""
-        if (entry.snapshot_id, entry.schema_id) == (
-            current.snapshot_id,
-            current.schema.schema_id,
-        ) and decodes_as(entry, current):
+        version, schema_id = entry.snapshot_id, entry.schema_id
+        is_current = (version, schema_id) == (current.snapshot_id, current.schema.schema_id)
+        if is_current and decodes_as(entry, current):
             return current
-        version = entry.snapshot_id
         if version is not None and version not in self.pins.retained(entry.table).ids:
             return None
         try:

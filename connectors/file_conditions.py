@@ -49,10 +49,7 @@ _NULL = '"NULL"'
 #: Literals whose value the tree holds as it is.
 _PLAIN = frozenset(("INTEGER", "BIGINT", "VARCHAR"))
 #: What fits a column of whole numbers.
-_RANGES = {
-    pa.int32(): range(-(1 << 31), 1 << 31),
-    pa.int64(): range(-(1 << 63), 1 << 63),
-}
+_RANGES = {pa.int32(): range(-(1 << 31), 1 << 31), pa.int64(): range(-(1 << 63), 1 << 63)}
 
 
 #: Returns expressions of ours over the row of constants that a statement selects. Raises FederationError: it fails.

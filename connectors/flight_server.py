@@ -62,11 +62,7 @@ _NOBODY = re.compile(
 
 
 def server_uri(text: str) -> str:
-    """Return a server's address, with a scheme and a port.
-
-    Raises:
-        BadConfig: it is none.
-    """
+    """Return a server's address, with a scheme and a port. Raises BadConfig: it is none."""
     parts = urlsplit(text if "://" in text else f"grpc://{text}")
     if parts.scheme not in ("grpc", "grpc+tcp", "grpc+tls") or not parts.hostname:
         raise BadConfig(
@@ -83,11 +79,7 @@ def connect(
     token: str | None = None,
     root_certificates: str | None = None,
 ) -> flight_sql.Connection:
-    """Connect; the caller closes. ``root_certificates`` is PEM.
-
-    Raises:
-        DriverError: for ``to_ours``.
-    """
+    """Connect; the caller closes. ``root_certificates`` is PEM. Raises DriverError: for ``to_ours``."""
     options: dict[str, str] = {}
     if user is not None:
         options |= {"username": user, "password": password or ""}

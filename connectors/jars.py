@@ -111,11 +111,10 @@ def resolve(
     *,
     progress: Progress | None = None,
 ) -> tuple[Path, ...]:
-    """Return the jars of a set, sorted by name; downloads them on first use. Of a program, those beside its folders.
+    """Return the jars of a set, sorted by name; downloads them on first use: one of several processes, the others wait. Of a
+    program, those beside its folders.
 
     ``coordinates`` are those of a set that is none of ``SETS``. ``progress`` is called only while something is downloaded.
-
-    Safe to call from several processes at once: one downloads, the others wait for it.
 
     Raises:
         BadConfig: no such set, no Java 17, or pyspark is not installed.
@@ -142,8 +141,7 @@ def is_resolved(set_name: str) -> bool:
 def java() -> str:
     """Return the Java to run: that of ``JAVA_HOME``, otherwise the first on the path.
 
-    Raises:
-        BadConfig: there is none, it does not run, or it is older than 17.
+    Raises BadConfig: there is none, it does not run, or it is older than 17.
     """
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -155,9 +153,8 @@ def java() -> str:
         command = [path, "-Xmx32m", "-version"]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BadConfig(
-            f"the Java of {where} does not run; it must be Java {MIN_JAVA}."
-        ) from error
+        why = f"the Java of {where} does not run; it must be Java {MIN_JAVA}."
+        raise BadConfig(why) from error
     # 'openjdk version "17.0.15" 2025-04-15'; before Java 9 it read "1.8.0_402".
     version = re.search(r'version "(\d+)', result.stderr)
     if result.returncode or version is None or int(version[1]) < MIN_JAVA:
@@ -190,23 +187,19 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _download(
-    set_name: str,
-    coordinates: tuple[Coordinate, ...],
-    folder: Path,
-    progress: Progress | None,
+    set_name: str, coordinates: tuple[Coordinate, ...], folder: Path, progress: Progress | None
 ) -> None:
     # The lock is ours, so such a folder belongs to a process that was killed.
     for left in folder.parent.glob(f".{set_name}-*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{set_name}-") as name:
         work = Path(name)
+        log, jars = work / "ivy.log", work / "jars"
         (work / "ivy.xml").write_text(_ivy_file(set_name, coordinates))
         # Ivy's own cache is not safe between processes, so each download has one of its own.
         command = [java(), "-jar", str(_ivy_jar()), "-cache", "ivy-cache", "-ivy", "ivy.xml"]
         command += ["-confs", "default", "-types", *_TYPES, "-retrieve", f"jars/{_PATTERN}"]
-        log = work / "ivy.log"
         code = _run_ivy(set_name, command, log, progress)
-        jars = work / "jars"
         names = {path.name for path in jars.glob("*")}
         missing = [str(item) for item in coordinates if item.file not in names]
         if code or missing:
@@ -227,9 +220,8 @@ def _run_ivy(set_name: str, command: list[str], log: Path, progress: Progress | 
                 return running.wait(_PROGRESS_S)
             except subprocess.TimeoutExpired as error:
                 if time.monotonic() > deadline:
-                    raise _unavailable(
-                        set_name, f"gave up after {RESOLVE_TIMEOUT_S} s"
-                    ) from error
+                    why = f"gave up after {RESOLVE_TIMEOUT_S} s"
+                    raise _unavailable(set_name, why) from error
             if progress is not None:
                 done = _size(log.parent / "ivy-cache") / SET_SIZES[set_name]
                 progress(min(done, 1.0))
@@ -296,19 +288,19 @@ def main(names: Sequence[str]) -> int:
     if unknown:
         print(f"no set is called {unknown[0]}; there are {', '.join(SETS)}", file=sys.stderr)  # noqa: T201
         return 1
-    failed = False
+    code = 0
     for set_name in names or SETS:
         try:
             if not is_resolved(set_name):
                 print(f"downloading the {set_name} jars, once")  # noqa: T201
             jars = resolve(set_name)
         except FederationError as error:
-            failed = True
+            code = 1
             print(error.message, file=sys.stderr)  # noqa: T201
         else:
             size_mb = sum(file.stat().st_size for file in jars[0].parent.rglob("*")) / 1e6
             print(f"{set_name}: {len(jars)} jars, {size_mb:.0f} MB")  # noqa: T201
-    return int(failed)
+    return code
 
 
 if __name__ == "__main__":

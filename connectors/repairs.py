@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from connectors.table_facts import Evidence, TableFacts, decide_pin, with_statistics
-from planner.errors import (
-    BadParameter,
-    TieringConflict,
-    UndecodableRecord,
-    WatermarkMissing,
-)
+from planner.errors import BadParameter, TieringConflict, UndecodableRecord, WatermarkMissing
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange
 from planner.ports import DecoderFactory, Log, TopicSource
@@ -32,7 +27,7 @@ from planner.repairs import (
     skip_record,
 )
 from planner.seam.binding import parse_binding
-from planner.seam.cut import Pin
+from planner.seam.cut import LogBounds, Pin
 from planner.seam.watermark import Skip, Watermark
 
 FETCH_TIMEOUT_S = 30.0
@@ -75,20 +70,20 @@ class Repairs:
 
     def gap(self, pin: Pin) -> tuple[OffsetRange, ...]:
         """Return the offsets that retention took of a pinned table before they were tiered."""
-        mark = _mark(pin)
-        return lost_ranges(mark, self.log.measure([mark.address])[mark.address])
+        return lost_ranges(_mark(pin), self._bounds(_mark(pin)))
+
+    def _bounds(self, mark: Watermark) -> LogBounds:
+        return self.log.measure([mark.address])[mark.address]
 
     def accept_gap(self, table: TableName, expected: Sequence[OffsetRange]) -> Watermark:
         """Give up the gap that the person saw and move the watermark to the log start.
 
-        Raises:
-            As ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
+        Raises as ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
         """
 
         def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
             pin = decide_pin(facts, evidence)
-            bounds = self.log.measure([_mark(pin).address])[_mark(pin).address]
-            return accept_gap(pin, bounds, expected, run=_run())
+            return accept_gap(pin, self._bounds(_mark(pin)), expected, run=_run())
 
         return self.amender.amend(table, decide)
 
@@ -114,9 +109,7 @@ class Repairs:
 
         def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
             pin = decide_pin(facts, evidence)
-            mark = _mark(pin)
-            bounds = self.log.measure([mark.address])[mark.address]
-            after = skip_record(pin, bounds, skips, run=_run())
+            after = skip_record(pin, self._bounds(_mark(pin)), skips, run=_run())
             if not force:
                 for skip in skips:
                     self._check_undecodable(pin, skip, decoder_for)
@@ -124,12 +117,7 @@ class Repairs:
 
         return self.amender.amend(table, decide)
 
-    def _check_undecodable(
-        self,
-        pin: Pin,
-        skip: Skip,
-        decoder_for: DecoderFactory,
-    ) -> None:
+    def _check_undecodable(self, pin: Pin, skip: Skip, decoder_for: DecoderFactory) -> None:
         mark, binding = _mark(pin), pin.binding
         if binding is None:
             raise ValueError(f"{pin.table} is not bound to a topic")
@@ -147,11 +135,9 @@ class Repairs:
                 decoder.decode(batch)
             except UndecodableRecord:
                 return
-            what = (
-                "the record is a tombstone"
-                if batch.column(KAFKA_VALUE).null_count
-                else f"the record decodes under error policy {binding.on_error}"
-            )
+            what = f"the record decodes under error policy {binding.on_error}"
+            if batch.column(KAFKA_VALUE).null_count:
+                what = "the record is a tombstone"
         raise BadParameter(
             f"{pin.table}: partition {skip.partition}, offset {skip.offset}: {what}, so it stops nobody; say "
             f"--force to leave it out all the same.",
@@ -179,16 +165,12 @@ def accepting(
     """
 
     def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
-        if facts.head is None:
-            raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
-        history = with_statistics(facts.history, facts.head, evidence)
+        head, retained = _head(facts), facts.history.snapshots
+        history = with_statistics(facts.history, head, evidence)
         rows = {
-            snapshot_id: evidence.rows(snapshot_id)
-            if snapshot_id in facts.history.snapshots
-            else None
-            for snapshot_id in snapshot_ids
+            each: evidence.rows(each) if each in retained else None for each in snapshot_ids
         }
-        after = accept_foreign(table, history, facts.head, snapshot_ids, rows, run=_run())
+        after = accept_foreign(table, history, head, snapshot_ids, rows, run=_run())
         counts.update({key: count for key, count in rows.items() if count is not None})
         return after
 
@@ -213,24 +195,29 @@ def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> De
     def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
         if parse_binding(table, facts.properties) is None:
             raise BadParameter(f"{table}: the table is not bound to a topic.", table=str(table))
-        if facts.head is None:
-            raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
-        if facts.head != rows.head:
+        head = _head(facts)
+        if head != rows.head:
             raise TieringConflict(
                 f"{table}: somebody committed since its rows were read; nothing was changed, look again.",
                 table=str(table),
             )
-        history = with_statistics(facts.history, facts.head, evidence)
-        return cover(table, history, facts.head, rows.partitions, named, run=_run())
+        history = with_statistics(facts.history, head, evidence)
+        return cover(table, history, head, rows.partitions, named, run=_run())
 
     return decide
 
 
+def _head(facts: TableFacts) -> int:
+    if facts.head is None:
+        name = str(facts.table)
+        raise WatermarkMissing(f"{name}: the table has no snapshot.", table=name)
+    return facts.head
+
+
 def _mark(pin: Pin) -> Watermark:
     if pin.watermark is None:
-        raise BadParameter(
-            f"{pin.table}: the table is not bound to a topic.", table=str(pin.table)
-        )
+        name = str(pin.table)
+        raise BadParameter(f"{name}: the table is not bound to a topic.", table=name)
     return pin.watermark
 
 

@@ -66,11 +66,7 @@ def parse(ask: Ask, sql: str) -> Node:
 
 
 def unparse(ask: Ask, text: str, document: Node) -> str:
-    """Return the SQL of ``document``, whose JSON is ``text``.
-
-    Raises:
-        UnsupportedStatement: the SQL has another tree.
-    """
+    """Return the SQL of ``document``, whose JSON is ``text``. Raises UnsupportedStatement: the SQL has another tree."""
     sql, again = ask(_PRINT_LONG if len(text) > _LONG_CHARS else _PRINT, text)
     if sql is None or (again is not None and not _is_same(text, document, again)):
         raise UnsupportedStatement(
@@ -82,11 +78,7 @@ def unparse(ask: Ask, text: str, document: Node) -> str:
 
 
 def read(text: str) -> Node:
-    """Read a document of DuckDB's.
-
-    Raises:
-        BadStatement, UnsupportedStatement: as ``parse``.
-    """
+    """Read a document of DuckDB's. Raises BadStatement, UnsupportedStatement: as ``parse``."""
     try:
         document: Node = _read(msgspec.Raw(text), 0)
     except RecursionError as error:

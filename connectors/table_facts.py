@@ -1,9 +1,7 @@
 """Makes a pin from one metadata file of a table. Shared by every cold store; no I/O of its own.
 
-Finds expired snapshots in older metadata files (Iceberg spec, "Table Metadata": metadata-log).
-
 Expiry takes a snapshot out of the newest metadata file. Older files stay, a hundred by default, and have each snapshot
-with its summary and its parent.
+with its summary and its parent (Iceberg spec, "Table Metadata": metadata-log).
 """
 
 from __future__ import annotations
@@ -115,12 +113,9 @@ def with_statistics(history: History, head: int, evidence: Evidence) -> History:
             history, snapshot_id, added_next=_added_next(history, snapshot_id, head, evidence)
         )
     for snapshot_id in needs_growth(history, head):
-        growth = (
-            _growth(history, snapshot_id, evidence)
-            if _are_retained(history, snapshot_id)
-            else _growth_at_most(history, snapshot_id, head, evidence)
+        history = _noted(
+            history, snapshot_id, growth=_growth(history, snapshot_id, head, evidence)
         )
-        history = _noted(history, snapshot_id, growth=growth)
     return history
 
 
@@ -129,14 +124,8 @@ def _completed(history: History, head: int, evidence: Evidence) -> History:
     oldest = broken_at(history, head)
     while oldest is not None:
         older = evidence.earlier(oldest)
-        snapshots = {
-            **history.snapshots,
-            **{
-                key: replace(snapshot, is_retained=False)
-                for key, snapshot in older.items()
-                if key not in history.snapshots
-            },
-        }
+        expired = {key: replace(each, is_retained=False) for key, each in older.items()}
+        snapshots = {**expired, **history.snapshots}
         if oldest in older:
             snapshots[oldest] = replace(snapshots[oldest], parent_id=older[oldest].parent_id)
         history = replace(history, snapshots=snapshots)
@@ -157,16 +146,13 @@ def _added_next(
     return None if mark is None else evidence.reach(oldest.snapshot_id, mark.next)
 
 
-def _are_retained(history: History, snapshot_id: int) -> bool:
-    """Whether a snapshot is retained and so is the one it was built on."""
+def _growth(history: History, snapshot_id: int, head: int, evidence: Evidence) -> int | None:
+    """Return the rows a snapshot added to the one it was built on; a bound where one of them is expired."""
     snapshot = history.snapshots[snapshot_id]
     parent = history.snapshots.get(snapshot.parent_id or 0)
-    return snapshot.is_retained and parent is not None and parent.is_retained
-
-
-def _growth(history: History, snapshot_id: int, evidence: Evidence) -> int | None:
-    before = evidence.live_rows(history.snapshots[snapshot_id].parent_id or 0)
-    after = evidence.live_rows(snapshot_id)
+    if not snapshot.is_retained or parent is None or not parent.is_retained:
+        return _growth_at_most(history, snapshot_id, head, evidence)
+    before, after = evidence.live_rows(parent.snapshot_id), evidence.live_rows(snapshot_id)
     return None if after is None or before is None else after - before
 
 
@@ -196,12 +182,8 @@ def _noted(history: History, snapshot_id: int, **facts: object) -> History:
 
 def with_units(schema: TableSchema, binding: Binding) -> TableSchema:
     units = dict(binding.format.epoch_units)
-    return replace(
-        schema,
-        columns=tuple(
-            replace(column, epoch_unit=units.get(column.field_id)) for column in schema.columns
-        ),
-    )
+    columns = (replace(each, epoch_unit=units.get(each.field_id)) for each in schema.columns)
+    return replace(schema, columns=tuple(columns))
 
 
 def earlier_line(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from planner.schema import field_id_if_any
+from planner.schema import field_id_if_any, nested_fields
 
 #: Iceberg's property, without the name of the column. Its writer ignores names that there are not.
 STATISTICS = "write.parquet.stats-enabled.column."
@@ -91,15 +91,8 @@ def _has_statistics(leaf: Leaf, properties: Mapping[str, str]) -> bool:
 
 
 def _leaves(name: str, field: pa.Field, is_repeated: bool) -> Iterator[Leaf]:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        for index in range(kind.num_fields):
-            member = kind.field(index)
-            yield from _leaves(f"{name}.{member.name}", member, is_repeated)
-    elif pa.types.is_list(kind):
-        yield from _leaves(f"{name}.element", kind.value_field, True)
-    elif pa.types.is_map(kind):
-        yield from _leaves(f"{name}.key", kind.key_field, True)
-        yield from _leaves(f"{name}.value", kind.item_field, True)
-    else:
-        yield Leaf(name, field_id_if_any(field) or 0, kind, is_repeated)
+    is_struct, members = pa.types.is_struct(field.type), nested_fields(field.type)
+    for member in members:
+        yield from _leaves(f"{name}.{member.name}", member, is_repeated or not is_struct)
+    if not (members or is_struct):
+        yield Leaf(name, field_id_if_any(field) or 0, field.type, is_repeated)

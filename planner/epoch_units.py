@@ -2,10 +2,13 @@
 
 Until a table gives its fields ids, a nested field carries its unit in its Arrow metadata, as a column does in
 ``Column.epoch_unit``.
+
+A day since 1970 as year, month and day of the proleptic Gregorian calendar: of any year, where Python's end with 9999.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -149,3 +152,15 @@ def _nested_units(declared: pa.DataType, same: pa.DataType) -> dict[int, EpochUn
             units[field_id(twin)] = unit.decode()
         units |= _nested_units(field.type, twin.type)
     return units
+
+
+_EPOCH = dt.date(1970, 1, 1)
+#: After which the calendar begins again.
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+
+
+def civil(days: int) -> tuple[int, int, int]:
+    """Return year, month and day. Year 0 is the one before year 1."""
+    cycles, rest = divmod(days, _CYCLE_DAYS)
+    date = _EPOCH + dt.timedelta(rest)
+    return date.year + _CYCLE_YEARS * cycles, date.month, date.day

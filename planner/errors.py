@@ -1,60 +1,21 @@
 """The error tree, by what the caller does next.
 
-::
-
-    FederationError
-    ├── RequestError           the statement, ticket or setting is wrong   fix it, do not retry
-    │   ├── BadStatement           it does not parse or bind
-    │   ├── UnsupportedStatement   the gate does not allow it
-    │   ├── UnknownTable
-    │   ├── UnknownTopic
-    │   ├── NotAllowed             the user's permissions do not cover it
-    │   ├── BadParameter
-    │   ├── CutExpired             the past that is asked for is not kept any more
-    │   ├── BadTicket
-    │   ├── BadConfig
-    │   ├── BadBinding
-    │   ├── UnsupportedType        a column type one side cannot hold
-    │   └── UnsupportedFile        a file's format, codec or encryption is not read
-    ├── Unavailable            a system is unreachable or too slow         retry the same call
-    │   ├── CatalogUnavailable
-    │   ├── ColdStoreUnavailable
-    │   ├── LogUnavailable
-    │   ├── SchemaRegistryUnavailable
-    │   ├── DeadlineExceeded
-    │   ├── NotYetCommitted        a record that was to be waited for did not come
-    │   ├── Cancelled
-    │   └── Overloaded
-    ├── StalePlan              the plan's facts expired                    plan again, then retry
-    │   ├── SnapshotExpired
-    │   ├── OffsetsExpired
-    │   ├── TicketExpired
-    │   ├── GrantsChanged          what the user may read is not what it was
-    │   ├── TieringConflict        another tierer published first
-    │   └── SchemasNeeded          records have schemas that their reader was not given
-    ├── LimitExceeded          the answer would be too large               narrow it, raise the limit
-    │   └── TailTooLarge
-    ├── Inconsistent           stored state breaks our promises            stop; a person must look
-    │   ├── TailGap
-    │   ├── LogTruncated
-    │   ├── TopicRecreated
-    │   ├── ClusterChanged
-    │   ├── SchemaRegistryChanged
-    │   ├── SchemaIncompatible     a writer's schema does not fit its table
-    │   ├── WatermarkMissing
-    │   ├── WatermarkUnreadable
-    │   ├── ForeignCommit
-    │   ├── ForeignFile
-    │   ├── ShapeMismatch
-    │   ├── PermissionsMismatch    a grant does not fit its table
-    │   └── UndecodableRecord
-    └── InternalError          our own bug                                 report it
+==================  ===================================================================
+RequestError        the statement, ticket or setting is wrong: fix it, do not retry
+Unavailable         a system is unreachable or too slow: retry the same call
+StalePlan           the plan's facts expired: plan again, then retry
+LimitExceeded       the answer would be too large: narrow it, or raise the limit
+Inconsistent        stored state breaks our promises: stop, a person must look
+InternalError       our own bug: report it
+==================  ===================================================================
 
 A message is one sentence: what, where, what to do. It never holds a setting, a credential, a path of the
 server or another user's data. Facts (table, topic, partition, offsets, snapshot id) are attributes too.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 
 class FederationError(Exception):
@@ -67,13 +28,7 @@ class FederationError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Facts survive pickling: Spark executors send these errors to the driver."""
-        return (_rebuild, (type(self), self.message, self.facts))
-
-
-def _rebuild(
-    kind: type[FederationError], message: str, facts: dict[str, object]
-) -> FederationError:
-    return kind(message, **facts)
+        return partial(type(self), self.message, **self.facts), ()
 
 
 class RequestError(FederationError):

@@ -162,8 +162,6 @@ def _cold(read: TableRead, report: TableReport) -> dict[str, object]:
 
 
 def _tail(table: ResolvedTable, cut: TableCut, report: TableReport) -> dict[str, object]:
-    hot = cut.hot
-    assert hot is not None  # noqa: S101 - a tail has a hot slice, or this is not asked
     ranges = cut.new_hot
     if ranges:
         end = "the cut's" if cut.until is not None else "the log's"
@@ -178,7 +176,7 @@ def _tail(table: ResolvedTable, cut: TableCut, report: TableReport) -> dict[str,
             why = "skipped: the cut ends at the watermark or below"
     return {
         "why": why,
-        "topic": hot.topic,
+        "topic": cut.hot.topic if cut.hot else None,
         "partitions": len(ranges),
         "offsets": sum(map(len, ranges)),
         "ranges": [_range(span, report.log_starts) for span in ranges],

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from planner.errors import BadConfig
-from planner.sql_text import read_dotted, spelled
+from planner.sql_text import read_path, spelled
 
 #: Of a cluster in the settings: ``[kafka_clusters.<name>]``.
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -49,19 +49,15 @@ def by_cluster(addresses: Iterable[str]) -> dict[str, list[str]]:
 # First three columns of every bound table. Written first because engines keep column
 # statistics for the first 100 columns only, and the resolver needs those of partition and offset.
 KAFKA_PARTITION = "kafka_partition"
-
 KAFKA_OFFSET = "kafka_offset"
-
 KAFKA_TIMESTAMP = "kafka_timestamp"
 
 # Optional metadata columns, present when the table declares them.
 KAFKA_KEY = "kafka_key"
-
 KAFKA_HEADERS = "kafka_headers"
 
 # Present under error policy ``null``.
 KAFKA_VALUE = "kafka_value"
-
 KAFKA_ERROR = "kafka_error"
 
 #: Columns that say which record a row came from.
@@ -139,7 +135,11 @@ class TableName:
     @property
     def dotted(self) -> str:
         """The parts joined by dots, unquoted."""
-        return ".".join((self.catalog, *self.namespace, self.name))
+        return ".".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.catalog, *self.namespace, self.name
 
     def side(self, side: Side) -> TableName:
         """Return the name of a side of the table, such as ``flows$cold``; of both, its own."""
@@ -147,8 +147,7 @@ class TableName:
 
     def __str__(self) -> str:
         """The name as ``parse`` and every option read it back."""
-        parts = (self.catalog, *self.namespace, self.name)
-        return ".".join(spelled(part) for part in parts if part)
+        return ".".join(spelled(part) for part in self.parts if part)
 
 
 def name_parts(text: str) -> tuple[str, ...]:
@@ -157,7 +156,7 @@ def name_parts(text: str) -> tuple[str, ...]:
     Raises:
         BadConfig: a quote is not closed.
     """
-    *front, name = read_dotted(text)
+    *front, name = read_path(text)
     return *(level for part in front for level in part.split(".")), name
 
 
@@ -182,10 +181,8 @@ def did_you_mean(
 
 def side_name(name: str) -> tuple[str, Side] | None:
     """Return the table and the side that a name such as ``flows$cold`` means; None: it has no side's suffix."""
-    base, dollar, suffix = name.rpartition("$")
-    if not (dollar and base and suffix):
-        return None
-    side = _SIDES.get(suffix.lower())
+    base, _, suffix = name.rpartition("$")
+    side = _SIDES.get(suffix.lower()) if base and suffix else None
     return None if side is None else (base, side)
 
 

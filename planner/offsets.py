@@ -107,9 +107,5 @@ def fair_share(untiered: tuple[OffsetRange, ...], allowed: int) -> tuple[OffsetR
 def cut_up(item: OffsetRange, rows: int) -> list[OffsetRange]:
     """Cut one range into near-equal splits of at most ``rows`` offsets; an empty range has none."""
     count = -(-len(item) // rows)
-    bounds = (
-        [item.start + len(item) * index // count for index in range(count + 1)] if count else []
-    )
-    return [
-        OffsetRange(item.partition, start, stop) for start, stop in itertools.pairwise(bounds)
-    ]
+    bounds = (item.start + len(item) * index // count for index in range(count + 1) if count)
+    return [OffsetRange(item.partition, *pair) for pair in itertools.pairwise(bounds)]

@@ -69,11 +69,10 @@ class TablePattern:
         return cls(parts)
 
     def covers(self, table: TableName) -> bool:
-        parts = (table.catalog, *table.namespace, table.name)
-        if self.parts[-1] != ANY:
-            return parts == self.parts
-        head = self.parts[:-1]
-        return len(parts) > len(head) and parts[: len(head)] == head
+        *head, last = self.parts
+        if last != ANY:
+            return table.parts == self.parts
+        return len(table.parts) > len(head) and table.parts[: len(head)] == tuple(head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +154,8 @@ class VisibleColumns:
 
     @property
     def plain(self) -> TableSchema:
-        own = (
-            column
-            for column in self.schema.columns
-            if column.name not in self.masks and column.name not in self.parted
-        )
+        closed = self.masks.keys() | self.parted
+        own = (column for column in self.schema.columns if column.name not in closed)
         return replace(self.schema, columns=tuple(own))
 
 
@@ -169,10 +165,8 @@ class GrantList:
 
     def grant(self, identity: Identity, table: TableName) -> Grant | None:
         """Return the first grant that names user and table; None: the table is closed."""
-        return next(
-            (grant for grant in self.grants if grant.names(identity) and grant.covers(table)),
-            None,
-        )
+        own = (grant for grant in self.grants if grant.names(identity) and grant.covers(table))
+        return next(own, None)
 
     def visible(self, identity: Identity, tables: Iterable[TableName]) -> tuple[TableName, ...]:
         """Return the tables that are not closed, in their order."""
@@ -212,22 +206,16 @@ class GrantList:
 
     def fingerprint(self, identity: Identity, tables: Iterable[TableName]) -> str:
         """Return a text that changes whenever the rights of ``identity`` to ``tables`` may have changed."""
-        rules = [
-            (str(table), _content(self.grant(identity, table))) for table in sorted(tables)
-        ]
-        who = [identity.user, sorted(identity.groups)] if any(map(_has_rule, rules)) else None
+        grants = [(str(table), self.grant(identity, table)) for table in sorted(tables)]
+        rules = [(name, None if grant is None else _content(grant)) for name, grant in grants]
+        # Expressions may look at user and groups.
+        has_rule = any(grant and (grant.rows or grant.masks) for _, grant in grants)
+        who = [identity.user, sorted(identity.groups)] if has_rule else None
         text = json.dumps([rules, who], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _has_rule(rule: tuple[str, list[object] | None]) -> bool:
-    """Whether an expression is part of a grant, which may look at user and groups."""
-    return rule[1] is not None and bool(rule[1][2] or rule[1][3])
-
-
-def _content(grant: Grant | None) -> list[object] | None:
-    if grant is None:
-        return None
+def _content(grant: Grant) -> list[object]:
     rows = None if grant.rows is None else grant.rows.text
     masks = sorted((column, expression.text) for column, expression in grant.masks)
     return [grant.columns, grant.without, rows, masks]
@@ -289,9 +277,8 @@ def view(
         if names[column] == 0:
             raise _unknown(grant, table.table, column)
         if names[column] > 1:
-            raise mismatch(
-                grant, table.table, f"it names {column}, both a column and a field of another"
-            )
+            why = f"it names {column}, both a column and a field of another"
+            raise mismatch(grant, table.table, why)
     parted = frozenset(
         path
         for candidate in schema.columns

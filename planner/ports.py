@@ -1,8 +1,7 @@
 """The interfaces that carry out the planner's plans. Implementations live in ``connectors``.
 
-Each port has a real implementation and one in memory (``tests.doubles``); both pass the tests in
-``tests/contract``. For failures of the outside world,
-implementations raise errors of ``planner.errors`` only.
+Each port has a real implementation and one in memory (``tests.doubles``); both pass the tests in ``tests/contract``.
+For failures of the outside world, implementations raise errors of ``planner.errors`` only.
 """
 
 from __future__ import annotations
@@ -195,11 +194,7 @@ class ColdStore(Protocol):
         """Name the catalogs, sorted, without contacting them."""
 
     def tables(self, catalog: str | None = None) -> tuple[TableName, ...]:
-        """List the tables of one catalog, or of all, sorted.
-
-        Raises:
-            CatalogUnavailable: no answer.
-        """
+        """List the tables of one catalog, or of all, sorted. Raises CatalogUnavailable: no answer."""
 
     def pin(self, table: TableName) -> Pin:
         """Read the table's newest metadata and resolve the watermark from its own ancestry.
@@ -263,11 +258,7 @@ class ColdStore(Protocol):
         """
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
-        """Return the totals of a slice, for people; reads no data.
-
-        Raises:
-            As ``scan``.
-        """
+        """Return the totals of a slice, for people; reads no data. Raises as ``scan``."""
 
     def count_rows(self, cold: ColdSlice) -> int | None:
         """Count the rows of a slice as its writers did, without opening data files; None where only reading tells.
@@ -350,8 +341,7 @@ class TieringTarget(Protocol):
         """Make the staged rows, the new watermark, its mirror and its tag visible in one transaction.
 
         Raises:
-            TieringConflict: the table's watermark is not the plan's start any more. Nothing changed; plan
-                again.
+            TieringConflict: the table's watermark is not the plan's start any more. Nothing changed; plan again.
             ForeignCommit: another writer added rows above the watermark. Nothing changed.
         """
 

@@ -23,12 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.errors import (
-    BadParameter,
-    ForeignCommit,
-    TieringConflict,
-    WatermarkMissing,
-)
+from planner.errors import BadParameter, ForeignCommit, TieringConflict, WatermarkMissing
 from planner.names import TableName, shell_word
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.cut import LogBounds, Pin, check_log
@@ -54,9 +49,9 @@ class AddedRows:
 def lost_ranges(mark: Watermark, bounds: LogBounds) -> tuple[OffsetRange, ...]:
     """Return the offsets that retention took before they were tiered, by partition."""
     return tuple(
-        OffsetRange(part.partition, mark.offset(part.partition), part.log_start)
-        for part in bounds.partitions
-        if part.log_start > mark.offset(part.partition)
+        OffsetRange(each.partition, mark.offset(each.partition), each.log_start)
+        for each in bounds.partitions
+        if each.log_start > mark.offset(each.partition)
     )
 
 
@@ -74,7 +69,7 @@ def accept_gap(
     lost = lost_ranges(mark, bounds)
     moved = {item.partition: item.stop for item in lost}
     after = replace(
-        _decided(mark, pin, run),
+        _decided(mark, pin.snapshot_id, run),
         next=OffsetVector.of((mark.next.as_dict() | moved).items()),
         epochs=OffsetVector.of((mark.epochs.as_dict() | bounds.epochs.as_dict()).items()),
         gaps=(*mark.gaps, *lost),
@@ -100,13 +95,12 @@ def skip_record(pin: Pin, bounds: LogBounds, skips: Collection[Skip], *, run: st
     The caller decides whether they should be; here, each must be untiered and in the log.
 
     Raises:
-        BadParameter: a record is below the watermark or not in the log, is skipped already, or there would be
-            too many.
+        BadParameter: a record is below the watermark or not in the log, is skipped already, or there would be too many.
         ClusterChanged, TopicRecreated, TailGap, LogTruncated: as ``check_log``.
     """
     mark = _bound(pin)
     untiered = {item.partition: item for item in check_log(pin.table, mark, bounds)}
-    skipped = {(skip.partition, skip.offset) for skip in mark.skips}
+    skipped = {*mark.skipped}
     for skip in skips:
         where = f"{pin.table}: partition {skip.partition}, offset {skip.offset}"
         tail = untiered.get(skip.partition)
@@ -126,7 +120,9 @@ def skip_record(pin: Pin, bounds: LogBounds, skips: Collection[Skip], *, run: st
             f"policy null or skip for the table, or correct its producer.",
             table=str(pin.table),
         )
-    return _with_skips(_decided(mark, pin, run), pin, tuple(sorted({*mark.skips, *skips})))
+    return _with_skips(
+        _decided(mark, pin.snapshot_id, run), pin, tuple(sorted({*mark.skips, *skips}))
+    )
 
 
 def accept_shape(pin: Pin, expected: Pin, *, run: str) -> Watermark:
@@ -151,7 +147,7 @@ def accept_shape(pin: Pin, expected: Pin, *, run: str) -> Watermark:
             f"accept.",
             table=str(pin.table),
         )
-    return replace(_decided(mark, pin, run), shape=binding.shape)
+    return replace(_decided(mark, pin.snapshot_id, run), shape=binding.shape)
 
 
 def _shapes(pin: Pin) -> tuple[str | None, str | None]:
@@ -198,13 +194,7 @@ def accept_foreign(
     mark = resolve(history, head, table=str(table), accepted=frozenset(accepted))
     for snapshot_id in accepted:
         _check_not_doubled(table, mark, snapshot_id, added[snapshot_id])
-    return replace(
-        mark,
-        run=run,
-        prev_snapshot_id=head,
-        accepted=(*mark.accepted, *sorted(accepted)),
-        outcomes=Outcomes(),
-    )
+    return replace(_decided(mark, head, run), accepted=(*mark.accepted, *sorted(accepted)))
 
 
 def _check_not_doubled(
@@ -231,15 +221,14 @@ def _check_not_doubled(
 
 def _bound(pin: Pin) -> Watermark:
     if pin.watermark is None or pin.binding is None:
-        raise BadParameter(
-            f"{pin.table}: the table is not bound to a topic.", table=str(pin.table)
-        )
+        what = f"{pin.table}: the table is not bound to a topic."
+        raise BadParameter(what, table=str(pin.table))
     return pin.watermark
 
 
-def _decided(mark: Watermark, pin: Pin, run: str) -> Watermark:
-    """Start the next watermark: a commit of no rows on the pinned head."""
-    return replace(mark, run=run, prev_snapshot_id=pin.snapshot_id, outcomes=Outcomes())
+def _decided(mark: Watermark, head: int | None, run: str) -> Watermark:
+    """Start the next watermark: a commit of no rows on ``head``."""
+    return replace(mark, run=run, prev_snapshot_id=head, outcomes=Outcomes())
 
 
 def _with_skips(after: Watermark, pin: Pin, skips: tuple[Skip, ...]) -> Watermark:
@@ -332,13 +321,7 @@ def cover(
                 partition=item.partition,
                 offset=item.highest,
             )
-    return replace(
-        base,
-        next=OffsetVector.of(following.items()),
-        run=run,
-        prev_snapshot_id=head,
-        outcomes=Outcomes(),
-    )
+    return replace(_decided(base, head, run), next=OffsetVector.of(following.items()))
 
 
 def _check_nobody_knows(table: TableName, history: History, head: int) -> None:
@@ -361,8 +344,7 @@ def _bases(
     table: TableName, history: History
 ) -> tuple[Watermark, Mapping[int, tuple[int, int]]]:
     """Return a watermark to start from, and by partition the least and greatest offset that tag and mirror say."""
-    tagged = None if history.tagged_id is None else history.snapshots.get(history.tagged_id)
-    texts = (None if tagged is None else tagged.watermark_text, history.mirror)
+    texts = (None if history.tagged is None else history.tagged.watermark_text, history.mirror)
     marks = [mark for text in texts if (mark := readable_watermark(text)) is not None]
     if not marks:
         raise WatermarkMissing(
@@ -377,10 +359,5 @@ def _bases(
             table=str(table),
         )
     partitions = {partition for mark in marks for partition, _ in mark.next}
-    return base, {
-        partition: (
-            min(mark.offset(partition) for mark in marks),
-            max(mark.offset(partition) for mark in marks),
-        )
-        for partition in sorted(partitions)
-    }
+    said = {at: [mark.offset(at) for mark in marks] for at in sorted(partitions)}
+    return base, {partition: (min(each), max(each)) for partition, each in said.items()}

@@ -259,13 +259,9 @@ def _refused(kind: pa.DataType) -> str | None:
         return "time"
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return "timestamptz_ns" if kind.tz else "timestamp_ns"
-    if pa.types.is_list(kind):
-        return _refused(kind.value_type)
-    if pa.types.is_map(kind):
-        return _refused(kind.key_type) or _refused(kind.item_type)
-    if pa.types.is_struct(kind):
-        parts = (_refused(part.type) for part in kind)
-        return next((part for part in parts if part is not None), None)
+    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_map(kind):
+        refused = (_refused(member.type) for member in nested_fields(kind))
+        return next(filter(None, refused), None)
     parameterised = pa.types.is_decimal128(kind) or pa.types.is_fixed_size_binary(kind)
     return None if kind in PRIMITIVES.values() or parameterised else str(kind)
 

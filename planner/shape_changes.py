@@ -27,20 +27,15 @@ def shape_changes(binding: Binding, schema: TableSchema, shape: str) -> tuple[st
     today = binding.format.forms
     for forms, earlier in itertools.product((today, 1), _earlier(binding, schema)):
         if shape_under(earlier, forms) == shape:
-            return (
-                *_differences(earlier, binding),
-                *([_SHORT_TIMES] if forms < today else []),
-            )
+            short_times = (_SHORT_TIMES,) if forms < today else ()
+            return *_differences(earlier, binding), *short_times
     return ()
 
 
 def _earlier(binding: Binding, schema: TableSchema) -> Iterator[Binding]:
     """Return bindings that may have been the table's, those with the fewest changes first."""
-    times = [
-        field_id
-        for column in schema.payload
-        for field_id in _times(column.type, column.field_id)
-    ]
+    payload = schema.payload
+    times = [each for column in payload for each in _times(column.type, column.field_id)]
     policies = [binding.on_error, *get_args(OnError)]
     for on_error, today in itertools.product(policies, _modes(binding.format)):
         for other in _formats(today, times):

@@ -109,7 +109,7 @@ def with_views(
                 f"{listed}. Name the table in at(), or give an alias that is not called like a catalog."
             )
         pieces += [sql[end : name.start], _standing(name, table, views[table])]
-        end = name.stops[len(_parts(table)) - 1]
+        end = name.stops[len(table.parts) - 1]
         tables.add(table)
     return "".join([*pieces, sql[end:]]), frozenset(tables)
 
@@ -193,8 +193,8 @@ def _table(name: _Name, tables: Iterable[TableName]) -> TableName | None:
 
     Of ``lake.net.flows`` Spark, too, takes the table of that name before the column of ``lake.net``.
     """
-    begun = [each for each in tables if _begins(name, each)]
-    return max(begun, key=lambda each: len(_parts(each)), default=None)
+    begun = [each for each in tables if name.parts[: len(each.parts)] == each.parts]
+    return max(begun, key=lambda each: len(each.parts), default=None)
 
 
 def _check_readable(
@@ -232,7 +232,7 @@ def _check_kind(solid: Sequence[_Token]) -> None:
 
 def _standing(name: _Name, table: TableName, view: StatementView) -> str:
     """Return what stands where a table does: as a relation its view, called like the table; before a column that alone."""
-    if name.in_hint or name.is_part or len(name.parts) > len(_parts(table)):
+    if name.in_hint or name.is_part or len(name.parts) > len(table.parts):
         return backticked(view.alias)
     if name.before.upper() in _NAME_FOLLOWS:
         return backticked(view.view)
@@ -273,12 +273,3 @@ def _names(solid: Sequence[_Token]) -> Iterator[_Name]:
 
 def _is_dot(solid: Sequence[_Token], index: int) -> bool:
     return index < len(solid) and solid[index].text == "."
-
-
-def _parts(table: TableName) -> tuple[str, ...]:
-    return (table.catalog, *table.namespace, table.name)
-
-
-def _begins(name: _Name, table: TableName) -> bool:
-    parts = _parts(table)
-    return name.parts[: len(parts)] == parts

@@ -20,6 +20,9 @@ from typing import TypeVar
 
 from planner.errors import BadConfig
 
+FieldPath = tuple[str, ...]
+_Node = TypeVar("_Node")
+
 
 def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
@@ -87,20 +90,24 @@ def quoted_at(text: str, position: int) -> tuple[str, int]:
     return match[1].replace('""', '"'), match.end()
 
 
-def read_dotted(text: str) -> tuple[str, ...]:
+def read_path(text: str) -> FieldPath:
     """Split a dotted name into its parts. A dot in quotes separates nothing.
+
+    Bare dots separate, though a field's own name may have them: see ``resolve``.
 
     Raises:
         BadConfig: a quote is not closed, or something other than a dot follows one.
     """
-    return dotted_before(text, "")[0]
+    return split_name(text, "")[0]
 
 
-def dotted_before(text: str, mark: str) -> tuple[tuple[str, ...], str | None]:
-    """Read the dotted name that a text begins with, up to a mark, and return what follows that; None: there is no mark.
+def split_name(text: str, mark: str) -> tuple[FieldPath, str | None]:
+    """Read the dotted name that an option begins with, up to a mark, and return what follows: ``NAME:TYPE``, ``NAME=ms``.
+
+    None follows where there is no mark.
 
     Raises:
-        BadConfig: as ``read_dotted``.
+        BadConfig: as ``read_path``.
     """
     parts: list[str] = []
     position = 0
@@ -124,27 +131,6 @@ def dotted_before(text: str, mark: str) -> tuple[tuple[str, ...], str | None]:
                 text=text,
             )
         position += 1
-
-
-FieldPath = tuple[str, ...]
-
-_Node = TypeVar("_Node")
-
-
-def read_path(text: str) -> FieldPath:
-    """Read a name, bare or quoted (``planner.sql_text``).
-
-    Bare dots separate, though a field's own name may have them: see ``resolve``.
-    """
-    return read_dotted(text)
-
-
-def split_name(text: str, separator: str) -> tuple[FieldPath, str | None]:
-    """Read the name that an option begins with, and what follows the separator: ``NAME:TYPE``, ``NAME=ms``.
-
-    None follows where there is no separator.
-    """
-    return dotted_before(text, separator)
 
 
 def spell(path: FieldPath) -> str:

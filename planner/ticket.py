@@ -62,22 +62,18 @@ class TicketTable(PinReference):
 
     @classmethod
     def of(cls, cut: TableCut, at: AtClause | None = None) -> TicketTable:
-        return cls(
-            table=cut.table,
-            table_uuid=cut.table_uuid,
-            metadata_file=cut.cold.metadata_location.rsplit("/", 1)[-1],
-            snapshot_id=cut.cold.snapshot_id,
-            schema_id=cut.cold.schema.schema_id,
-            topic=None if cut.hot is None else cut.hot.topic,
-            topic_id=None if cut.hot is None else cut.hot.topic_id,
-            ranges=() if cut.hot is None else cut.hot.ranges,
+        pin, hot, binding = cut.cold_reference, cut.hot, cut.binding
+        table = cls(
+            *(pin.table, pin.table_uuid, pin.metadata_file, pin.snapshot_id, pin.schema_id),
             increment=cut.increment,
             at=at,
             until=cut.until,
-            decoding=None
-            if cut.binding is None
-            else decoding_key(cut.cold.schema, cut.binding),
-            epochs=OffsetVector() if cut.hot is None else cut.hot.epochs,
+            decoding=None if binding is None else decoding_key(cut.cold.schema, binding),
+        )
+        if hot is None:
+            return table
+        return replace(
+            table, topic=hot.topic, topic_id=hot.topic_id, ranges=hot.ranges, epochs=hot.epochs
         )
 
     def cut(self, pin: Pin) -> TableCut:
@@ -222,11 +218,11 @@ def _document(ticket: Ticket) -> dict[str, Any]:
                 "ranges": [[item.partition, item.start, item.stop] for item in table.ranges],
                 "news": None
                 if table.increment is None
-                else [[list(pair) for pair in table.increment.after], table.increment.since_us],
+                else [table.increment.after.items, table.increment.since_us],
                 "at": None if table.at is None else [table.at.unit, table.at.expression],
-                "until": None if table.until is None else [list(pair) for pair in table.until],
+                "until": None if table.until is None else table.until.items,
                 "decoding": table.decoding,
-                "epochs": [list(pair) for pair in table.epochs],
+                "epochs": table.epochs.items,
             }
             for table in ticket.tables
         ],
@@ -275,7 +271,9 @@ def _ticket(document: dict[str, Any]) -> Ticket:
                 topic=entry["topic"],
                 topic_id=entry["topic_id"],
                 ranges=tuple(OffsetRange(*item) for item in entry["ranges"]),
-                increment=None if entry["news"] is None else _increment(*entry["news"]),
+                increment=None
+                if entry["news"] is None
+                else Increment(_vector(entry["news"][0]), entry["news"][1]),
                 at=None if entry["at"] is None else AtClause(*entry["at"]),
                 until=None if entry["until"] is None else _vector(entry["until"]),
                 decoding=entry.get("decoding"),
@@ -292,10 +290,6 @@ def _text(data: bytes | None) -> str | None:
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
-
-
-def _increment(after: list[list[int]], since_us: int | None) -> Increment:
-    return Increment(_vector(after), since_us)
 
 
 def _vector(pairs: list[list[int]]) -> OffsetVector:

@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
+from itertools import chain, repeat
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -21,10 +24,9 @@ _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:\[\]])")
 _BARE_NAME = re.compile(r'[^\s"<>(),:\[\]]+')
 
 _SPACE = re.compile(r"\s*")
-
 _MAX_DEPTH = 32
-
 _MAX_DECIMAL_DIGITS = 38
+_T = TypeVar("_T")
 
 
 def parse_type(text: str) -> pa.DataType:
@@ -63,34 +65,19 @@ class _Reader:
     def type(self, depth: int) -> pa.DataType:
         if depth > _MAX_DEPTH:
             raise self._wrong("fewer nested types")
-        name = self._take("a type name")
+        name, inner = self._take("a type name"), partial(self.type, depth + 1)
         match name.lower():
             case "decimal":
-                self._expect("(")
-                precision = self._number()
-                self._expect(",")
-                scale = self._number()
-                self._expect(")")
+                precision, scale = self._inside("()", self._number, self._number)
                 if not (1 <= precision <= _MAX_DECIMAL_DIGITS and scale <= precision):
                     raise self._wrong("decimal(precision up to 38, scale up to precision)")
                 return pa.decimal128(precision, scale)
             case "fixed":
-                self._expect("[")
-                width = self._number()
-                self._expect("]")
-                return pa.binary(width)
+                return pa.binary(*self._inside("[]", self._number))
             case "list":
-                self._expect("<")
-                element = self.type(depth + 1)
-                self._expect(">")
-                return pa.list_(element)
+                return pa.list_(*self._inside("<>", inner))
             case "map":
-                self._expect("<")
-                key = self.type(depth + 1)
-                self._expect(",")
-                value = self.type(depth + 1)
-                self._expect(">")
-                return pa.map_(key, value)
+                return pa.map_(*self._inside("<>", inner, inner))
             case "struct":
                 return self._struct(depth)
             case simple if simple in PRIMITIVES:
@@ -136,6 +123,15 @@ class _Reader:
         if self._take(repr(token)) != token:
             raise self._wrong(repr(token))
 
+    def _inside(self, marks: str, *reads: Callable[[], _T]) -> list[_T]:
+        """Read what is between two marks, with commas between."""
+        values = []
+        for before, read in zip(chain(marks[0], repeat(",")), reads, strict=False):
+            self._expect(before)
+            values.append(read())
+        self._expect(marks[1])
+        return values
+
     def _number(self) -> int:
         token = self._take("a number")
         if not token.isdigit():
@@ -150,11 +146,7 @@ class _Reader:
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """Return DuckDB's type for a column type.
-
-    Raises:
-        UnsupportedType: there is none.
-    """
+    """Return DuckDB's type for a column type. Raises UnsupportedType: there is none."""
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple
@@ -233,5 +225,5 @@ def _guarded(field: pa.Field) -> str:
 
 def _holds_float(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
-        return any(_holds_float(kind.field(index).type) for index in range(kind.num_fields))
+        return any(_holds_float(field.type) for field in kind)
     return bool(pa.types.is_floating(kind))

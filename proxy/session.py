@@ -1,7 +1,4 @@
-"""What a client has set, and what it gets: the values that a statement carries from the protocol to the engine.
-
-Until when a call is answered, and whether its client still waits.
-"""
+"""What a client has set, what it gets, and until when: the values that a statement carries from protocol to engine."""
 
 from __future__ import annotations
 
@@ -19,13 +16,10 @@ import pyarrow as pa
 from planner.errors import Cancelled, DeadlineExceeded, FederationError
 
 OptionValue = str | bool | int | float | tuple[str, ...]
-
 TableKind = Literal["TABLE", "VIEW"]
-
 #: Field metadata keys of ``Browsing.table_schema``: a column's comment, and its SQL type name where the Arrow
 #: type does not say it (UUID, JSON).
 COMMENT = b"comment"
-
 TYPE_NAME = b"type_name"
 
 
@@ -39,10 +33,9 @@ def time_zones() -> frozenset[str]:
 class Session:
     """What a client has set, as one statement sees it: a value, replaced and never changed.
 
-    ``id`` names the session in logs; it is not the token. ``user`` is None for anonymous callers; ``groups`` are
-    what the credentials say the user belongs to. None in
-    ``catalog``, ``schema`` or ``time_zone`` means not set; ``Browsing.configure`` fills in the default.
-    ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.seam.freshness`` and ``planner.seam.time_travel``; None: live,
+    ``id`` names the session in logs; it is not the token. ``user`` is None for anonymous callers; ``groups`` are what the
+    credentials say the user belongs to. None in ``catalog``, ``schema`` or ``time_zone`` means not set;
+    ``Browsing.configure`` fills in the default. ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.seam.freshness`` and ``planner.seam.time_travel``; None: live,
     nothing, none. ``after``, ``max_endpoints`` and ``is_whole`` are of one call only: what its caller has seen before
     (``planner.seam.incremental``), among how many readers it would share the answer out, and whether it is to be refused
     where anything of a table is hidden from it.
@@ -91,15 +84,15 @@ class Planned:
 
     ``app_metadata`` goes out with the FlightInfo: the text of the cut it reads (``planner.seam.time_travel``), empty where
     it reads no table; to one who follows, the position the answer ends at.
-    ``expires_at_us`` is microseconds since 1970; None: never. ``parts`` are tickets of disjoint parts that together are
-    the answer, where it was asked for in parts and can be had so.
+    ``expires_at_us`` is microseconds since 1970; None: never. ``shares`` are tickets of disjoint shares that together are
+    the answer, where it was asked for in shares and can be had so.
     """
 
     ticket: bytes
     schema: pa.Schema
     app_metadata: bytes = b""
     expires_at_us: int | None = None
-    parts: tuple[bytes, ...] = ()
+    shares: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +139,6 @@ class Stream(Protocol):
 
 #: What a statement out of time is told, with its limit.
 RAN_LONGER = "the statement ran longer than {:g} s; narrow it, or raise its limit."
-
 WAITED_FOR_TAIL = (
     "the statement waited longer than {:g} s for its tail; try again, or raise its limit."
 )

@@ -1,7 +1,4 @@
-"""What DuckDB needs to read the files of the catalogs in force. Not a part of settings: it loads Arrow, and with it threads.
-
-The roots of the catalogs in force, as settings say them.
-"""
+"""What DuckDB needs to read the files of the catalogs in force. Not a part of settings: it loads Arrow, and with it threads."""
 
 from __future__ import annotations
 
@@ -18,11 +15,7 @@ from thermocline.serve.live_location import unchecked_locations
 
 
 def engine_secrets(settings: Settings) -> tuple[str, ...]:
-    """Return a CREATE SECRET for each catalog on S3.
-
-    Raises:
-        BadConfig: half a key, or no URL.
-    """
+    """Return a CREATE SECRET for each catalog on S3. Raises BadConfig: half a key, or no URL."""
     roots = catalog_roots(settings)
     roots.check_heir()
     places = {

@@ -72,13 +72,7 @@ EXIT_CODES: dict[int, str] = {
     130: "ended by Ctrl-C",
     141: "nobody reads the output any more",
 }
-_OF_FAMILY: tuple[tuple[type[FederationError], int], ...] = (
-    (RequestError, 2),
-    (Unavailable, 3),
-    (StalePlan, 4),
-    (LimitExceeded, 5),
-    (Inconsistent, 6),
-)
+_OF_FAMILY = {RequestError: 2, Unavailable: 3, StalePlan: 4, LimitExceeded: 5, Inconsistent: 6}
 
 
 class _Lazy(click.Group):
@@ -92,11 +86,10 @@ class _Lazy(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(
-            f"thermocline.commands.{_MODULES.get(cmd_name, cmd_name)}"
-        )
+        name, attribute = _MODULES.get(cmd_name, cmd_name), "command"
+        module = importlib.import_module(f"thermocline.commands.{name}")
         command: click.Command = getattr(
-            module, cmd_name if cmd_name in _MODULES else "command"
+            module, cmd_name if cmd_name in _MODULES else attribute
         )
         return command
 
@@ -161,4 +154,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def exit_code(error: FederationError) -> int:
-    return next((code for family, code in _OF_FAMILY if isinstance(error, family)), 70)
+    return next((code for family, code in _OF_FAMILY.items() if isinstance(error, family)), 70)

@@ -1,9 +1,7 @@
 """A client of a Thermocline server, over the stock ADBC driver: results as batches, errors as ours.
 
 The driver's calls block where no signal reaches them, so rows are read on a thread of their own and Ctrl-C
-ends a statement at once, also on the server.
-
-Several statements in one text, told apart by the engine's own tokens.
+ends a statement at once, also on the server. Statements of one text are told apart by the engine's own tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +11,9 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
@@ -23,6 +23,8 @@ from planner.sql_text import literal
 from proxy.flightsql import messages
 
 T = TypeVar("T")
+#: A batch; or what ended an answer: its error, or None at its end.
+_Item: TypeAlias = pa.RecordBatch | BaseException | None
 
 #: The header that says what a follower has seen (``proxy.flightsql.middleware``).
 AFTER = "thermocline-after"
@@ -52,9 +54,7 @@ class ClientAnswer:
         Raises:
             FederationError: what ended the answer early; what was yielded is not the whole of it.
         """
-        arrived: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(
-            _READ_AHEAD_BATCHES
-        )
+        arrived: queue.Queue[_Item] = queue.Queue(_READ_AHEAD_BATCHES)
         abandoned = threading.Event()
         reading = threading.Thread(
             target=_read, args=(self._reader, arrived, abandoned), name="answer", daemon=True
@@ -72,12 +72,13 @@ class ClientAnswer:
                 abandoned.set()
                 with contextlib.suppress(flight_sql.Error):
                     self._cursor.adbc_cancel()
+                while reading.is_alive():  # it may wait for room
+                    with contextlib.suppress(queue.Empty):
+                        arrived.get(timeout=_SIGNAL_S)
             reading.join()
 
 
-def _next(
-    arrived: queue.Queue[pa.RecordBatch | BaseException | None],
-) -> pa.RecordBatch | BaseException | None:
+def _next(arrived: queue.Queue[_Item]) -> _Item:
     """Wait in short steps: a signal another thread took is seen between two of them. The driver's threads do take them."""
     while True:
         with contextlib.suppress(queue.Empty):
@@ -85,51 +86,30 @@ def _next(
 
 
 def _read(
-    reader: pa.RecordBatchReader,
-    arrived: queue.Queue[pa.RecordBatch | BaseException | None],
-    abandoned: threading.Event,
+    reader: pa.RecordBatchReader, arrived: queue.Queue[_Item], abandoned: threading.Event
 ) -> None:
     last: BaseException | None = None
     try:
         for batch in reader:
-            if not _put(arrived, batch, abandoned):
+            arrived.put(batch)
+            if abandoned.is_set():
                 return
     except BaseException as error:  # noqa: BLE001 - raised again by the reading thread
         last = error
-    _put(arrived, last, abandoned)
+    arrived.put(last)
 
 
-def _put(
-    arrived: queue.Queue[pa.RecordBatch | BaseException | None],
-    item: pa.RecordBatch | BaseException | None,
-    abandoned: threading.Event,
-) -> bool:
-    while not abandoned.is_set():
-        try:
-            arrived.put(item, timeout=0.1)
-        except queue.Full:
-            continue
-        return True
-    return False
-
-
+@dataclass(frozen=True)
 class FollowRound:
     """One round of a followed statement. ``position`` is where the next one starts, once this one is read."""
 
-    def __init__(
-        self, connection: flight_sql.Connection, partition: bytes, position: str
-    ) -> None:
-        self._connection = connection
-        self._partition = partition
-        self.position = position
+    _connection: flight_sql.Connection
+    _partition: bytes
+    position: str
 
     @contextlib.contextmanager
     def read(self) -> Iterator[ClientAnswer]:
-        """Open the round's rows.
-
-        Raises:
-            FederationError: as ``Client.ask``.
-        """
+        """Open the round's rows; raises FederationError as ``Client.ask``."""
         with self._connection.cursor() as cursor:
             _apart(lambda: cursor.adbc_read_partition(self._partition), cursor.adbc_cancel)
             yield ClientAnswer(cursor)
@@ -143,21 +123,13 @@ class Client:
 
     @contextlib.contextmanager
     def ask(self, sql: str) -> Iterator[ClientAnswer]:
-        """Run one statement.
-
-        Raises:
-            FederationError: the server's sentence, in the family its status stands for.
-        """
+        """Run one statement. Raises FederationError: the server's sentence, in the family its status stands for."""
         with self._connection.cursor() as cursor:
             _apart(lambda: cursor.execute(sql), cursor.adbc_cancel)
             yield ClientAnswer(cursor)
 
     def rows(self, sql: str) -> Iterator[dict[str, Any]]:
-        """Run one statement and yield its rows, values by column.
-
-        Raises:
-            FederationError: as ``ask``.
-        """
+        """Run one statement and yield its rows, values by column; raises FederationError as ``ask``."""
         with self.ask(sql) as answer:
             for batch in answer.batches():
                 yield from batch.to_pylist()
@@ -169,8 +141,7 @@ class Client:
     def follow(self, sql: str, after: str) -> FollowRound:
         """Plan a statement over what is new after a position (``planner.seam.incremental``); nothing is read yet.
 
-        Raises:
-            FederationError: as ``ask``.
+        Raises FederationError as ``ask``.
         """
         with self._connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{f"{_HEADER}{AFTER}": after})
@@ -227,14 +198,13 @@ def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T
 
     On the main thread the driver would take SIGINT for itself, cancel what runs, and raise nothing (ADBC 1.13).
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
+    result: Future[T] = Future()
 
     def run() -> None:
         try:
-            results.append(call())
+            result.set_result(call())
         except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
-            errors.append(error)
+            result.set_exception(error)
 
     thread = threading.Thread(target=run, name="driver", daemon=True)
     thread.start()
@@ -247,9 +217,9 @@ def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T
                 cancel()
             thread.join(_CANCEL_S)
         raise
-    if errors:
-        raise to_ours(errors[0]) from errors[0]
-    return results[0]
+    if error := result.exception():
+        raise to_ours(error) from error
+    return result.result()
 
 
 def split(text: str) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from connectors.iceberg.audit import Auditor, TableAudit
+from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.store import IcebergStore
 from connectors.verification.comparing import ColdCount
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -19,14 +19,12 @@ from planner.repairs import PartitionRows
 from planner.schema import TableSchema
 from planner.seam.cut import ColdSlice
 from planner.sql_text import identifier
-from proxy.engine.engine import Engine
+from proxy.engine.engine import Engine, StoreAccess
 from proxy.engine.relations import Relation
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
 
 _NAME = "cold"
-#: ``now()`` is in no statement of ours.
-_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 @contextlib.contextmanager
@@ -39,8 +37,7 @@ def cold_engine(
         contextlib.closing(
             Engine(
                 storage_roots=settings.storage_roots,
-                secrets=engine_secrets(settings),
-                ca_file=engine_ca_file(settings, spill),
+                stores=StoreAccess(engine_secrets(settings), engine_ca_file(settings, spill)),
                 memory_limit_bytes=settings.server.memory_limit_bytes,
                 threads=settings.server.threads,
                 spill_dir=spill,
@@ -50,8 +47,7 @@ def cold_engine(
             IcebergStore(
                 settings.catalogs,
                 roots=catalog_roots(settings),
-                take_secret=engine.take_secret,
-                try_manifests=engine.try_manifests,
+                engine=EngineCalls(engine.take_secret, try_manifests=engine.try_manifests),
             )
         ) as store,
     ):
@@ -74,8 +70,8 @@ class EngineColdRows:
             f"SELECT {KAFKA_PARTITION}, count(*), count(*) - count({KAFKA_OFFSET}), "  # noqa: S608 - our names
             f"min({KAFKA_OFFSET}), max({KAFKA_OFFSET}) FROM {_NAME} GROUP BY 1 ORDER BY 1"
         )
-        rows = self._run(sql, self._now())
-        return tuple(ColdCount(*row.values()) for row in rows.to_pylist())
+        rows = self._run(sql, self._now()).to_pylist()
+        return tuple(ColdCount(*row.values()) for row in rows)
 
     def partitions(self) -> tuple[tuple[PartitionRows, ...], int]:
         """Return the rows of each partition, and how many rows lack partition or offset."""
@@ -84,9 +80,8 @@ class EngineColdRows:
             f"SELECT p, min(o), max(o), count(*), count(DISTINCT o) FROM ({places}) "  # noqa: S608
             "WHERE p IS NOT NULL AND o IS NOT NULL GROUP BY 1 ORDER BY 1"
         )
-        placed = tuple(
-            PartitionRows(*row.values()) for row in self._run(sql, self._now()).to_pylist()
-        )
+        rows = self._run(sql, self._now()).to_pylist()
+        placed = tuple(PartitionRows(*row.values()) for row in rows)
         every = sum(count.rows for count in self.counts())
         return placed, every - sum(count.rows for count in placed)
 
@@ -128,8 +123,7 @@ class EngineColdRows:
         names = {column.field_id: column.name for column in schema.columns}
         common = [column for column in self._schema.columns if column.field_id in names]
         listed = ", ".join(
-            f"{identifier(names[column.field_id])} AS {identifier(column.name)}"
-            for column in common
+            f"{identifier(names[each.field_id])} AS {identifier(each.name)}" for each in common
         )
         renamed: tuple[SqlRelation, ...] = ()
         # Without a file, there are no rows.
@@ -139,7 +133,7 @@ class EngineColdRows:
 
     def _run(self, sql: str, relation: Relation) -> pa.Table:
         document = self._engine.parse(sql)
-        with self._engine.run(document, [relation], statement_time=_EPOCH) as result:
+        with self._engine.run(document, [relation]) as result:
             return pa.Table.from_batches(list(result), result.schema)
 
 

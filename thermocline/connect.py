@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,27 +24,39 @@ URI_VARIABLE = "THERMOCLINE_URI"
 _PROBE_S = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class ServerChoice:
+    """What the options of ``server_options`` and ``contract_options`` say."""
+
+    uri: str | None = None
+    local: bool = False
+    user: str | None = None
+    token: str | None = None
+    freshness: str | None = None
+    cut: str | None = None
+    wait_for: str | None = None
+
+    @property
+    def contract(self) -> dict[str, str]:
+        texts = {"freshness": self.freshness, "cut": self.cut, "wait_for": self.wait_for}
+        return {name: text for name, text in texts.items() if text is not None}
+
+
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say which server is asked, and as whom."""
-    command = login_options(command)
-    for option in reversed(
-        (
-            click.option(
-                "--server",
-                "uri",
-                metavar="URI",
-                help=f"A server to ask, as grpc://HOST:PORT; else ${URI_VARIABLE}, else the configured address.",
-            ),
-            click.option(
-                "--local",
-                is_flag=True,
-                help="Ask no server: read broker and catalog of the configuration from this process. Also what "
-                "happens, with a note, when no server listens at the configured address.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    server = click.option(
+        "--server",
+        "uri",
+        metavar="URI",
+        help=f"A server to ask, as grpc://HOST:PORT; else ${URI_VARIABLE}, else the configured address.",
+    )
+    local = click.option(
+        "--local",
+        is_flag=True,
+        help="Ask no server: read broker and catalog of the configuration from this process. Also what "
+        "happens, with a note, when no server listens at the configured address.",
+    )
+    return server(local(login_options(command)))
 
 
 def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,27 +72,22 @@ def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def contract_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how new an answer must be."""
-    for option in reversed(
-        (
-            click.option(
-                "--freshness",
-                metavar="CONTRACT",
-                help="live, 'max_staleness 5s', cold or tail.  [default: live]",
-            ),
-            click.option(
-                "--cut",
-                metavar="TEXT",
-                help="Read what another statement read: the text its thermocline_cut() gave.",
-            ),
-            click.option(
-                "--wait-for",
-                metavar="RECORDS",
-                help="Answer once these records are committed: topic/partition:offset, several with commas.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    freshness = click.option(
+        "--freshness",
+        metavar="CONTRACT",
+        help="live, 'max_staleness 5s', cold or tail.  [default: live]",
+    )
+    cut = click.option(
+        "--cut",
+        metavar="TEXT",
+        help="Read what another statement read: the text its thermocline_cut() gave.",
+    )
+    wait_for = click.option(
+        "--wait-for",
+        metavar="RECORDS",
+        help="Answer once these records are committed: topic/partition:offset, several with commas.",
+    )
+    return freshness(cut(wait_for(command)))
 
 
 def server_named(uri: str | None, *, local: bool) -> str | None:
@@ -88,9 +96,9 @@ def server_named(uri: str | None, *, local: bool) -> str | None:
     Raises:
         BadConfig: it contradicts ``local``, or is no address.
     """
-    uri = uri or (None if local else os.environ.get(URI_VARIABLE))
     if uri and local:
         raise BadConfig("--server and --local contradict each other; give one of them.")
+    uri = uri or (None if local else os.environ.get(URI_VARIABLE))
     if not uri:
         return None
     # The driver takes a tenth of a second to load.
@@ -100,18 +108,8 @@ def server_named(uri: str | None, *, local: bool) -> str | None:
 
 
 @contextlib.contextmanager
-def connect_server(
-    config: str | None,
-    *,
-    uri: str | None,
-    local: bool,
-    user: str | None,
-    token: str | None,
-    freshness: str | None = None,
-    cut: str | None = None,
-    wait_for: str | None = None,
-) -> Iterator[Client]:
-    """Connect as the options of ``server_options`` say; set those of ``contract_options`` in the session.
+def connect_server(config: str | None, **options: Any) -> Iterator[Client]:
+    """Connect as ``ServerChoice`` of ``options`` say; set those of the contract in the session.
 
     Raises:
         BadConfig: no server is named, and the configuration has none either; contradicting options.
@@ -119,20 +117,21 @@ def connect_server(
     """
     from thermocline.client import connected
 
-    address = server_named(uri, local=local)
+    chosen = ServerChoice(**options)
+    address = server_named(chosen.uri, local=chosen.local)
     if address is None:
         settings = load(config)
-        address = None if local else _configured(settings)
+        address = None if chosen.local else _configured(settings)
     opening = (
-        connected(address, user=user, password=password_of(user), token=token)
+        connected(
+            address, user=chosen.user, password=password_of(chosen.user), token=chosen.token
+        )
         if address
         else _own_server(settings)
     )
     with opening as client:
-        contract = {"freshness": freshness, "cut": cut, "wait_for": wait_for}
-        for name, value in contract.items():
-            if value is not None:
-                client.set(name, value)
+        for name, value in chosen.contract.items():
+            client.set(name, value)
         yield client
 
 
@@ -162,23 +161,14 @@ def _own_server(settings: Settings) -> Iterator[Client]:
     from thermocline.serve.assembly import running_server
 
     password = secrets.token_urlsafe(24)
-    users: dict[str, Any] = {"local": password}
     # Standard error is the caller's own; an audit log that is a file goes on.
     audit = "off" if settings.server.audit_log == "stderr" else settings.server.audit_log
-    changes = {"host": "127.0.0.1", "port": 0, "users": users, "audit_log": audit}
+    changes = {"host": "127.0.0.1", "port": 0, "users": {"local": password}, "audit_log": audit}
     server = type(settings.server).model_validate({**settings.server.model_dump(), **changes})
+    # Who holds catalog and broker credentials may read everything anyway.
+    own = {"server": server, "iceberg_rest": IcebergRest(), "access": AccessSettings()}
     with (
-        running_server(
-            # Who holds catalog and broker credentials may read everything anyway.
-            settings.model_copy(
-                update={
-                    "server": server,
-                    "iceberg_rest": IcebergRest(),
-                    "access": AccessSettings(),
-                    "permissions": None,
-                }
-            )
-        ) as running,
+        running_server(settings.model_copy(update={**own, "permissions": None})) as running,
         connected(
             f"grpc://127.0.0.1:{running.port}", user="local", password=password
         ) as client,
@@ -190,9 +180,9 @@ def password_of(user: str | None) -> str | None:
     if user is None:
         return None
     password = os.environ.get("THERMOCLINE_PASSWORD")
-    if password is None:
-        password = str(click.prompt(f"Password of {user}", hide_input=True, err=True))
-    return password
+    if password is not None:
+        return password
+    return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
 
 
 def _listens(host: str, port: int) -> bool:

@@ -51,18 +51,10 @@ class Newest:
 
 
 def newest_records(log: Log, bounds: LogBounds) -> Newest:
-    """Read samples.
-
-    Raises:
-        BadConfig: the topic has no record with a value.
-    """
+    """Read samples. Raises BadConfig: the topic has no record with a value."""
     ranges = [
-        OffsetRange(
-            part.partition,
-            max(part.log_start, part.log_end - SAMPLES_PER_PARTITION),
-            part.log_end,
-        )
-        for part in bounds.partitions
+        OffsetRange(p.partition, max(p.log_start, p.log_end - SAMPLES_PER_PARTITION), p.log_end)
+        for p in bounds.partitions
     ]
     values: list[tuple[str, bytes]] = []
     times: list[float] = []
@@ -89,9 +81,9 @@ def newest_records(log: Log, bounds: LogBounds) -> Newest:
 
 
 def _why_none(bounds: LogBounds, tombstones: int) -> str:
-    if all(part.log_end == 0 for part in bounds.partitions):
+    if all(each.log_end == 0 for each in bounds.partitions):
         return ""
-    if all(part.log_start == part.log_end for part in bounds.partitions):
+    if all(each.log_start == each.log_end for each in bounds.partitions):
         return ": what it had is removed, by its retention or on request"
     if tombstones:
         return f": the newest {tombstones} are tombstones, which have no value"
@@ -104,16 +96,11 @@ def inferred_columns(newest: Newest, wishes: Wishes, binding: Binding) -> Inferr
     Raises:
         BadBinding: with every field that becomes no column, and what to type for each.
     """
-    samples = newest.samples
-    refusals = [
-        Refusal(
-            f"{_samples_of(group.count, samples.total)} do not decode, the first at {group.first}: {group.reason}",
-            () if not samples.records else ("--on-error skip", "--on-error null"),
-        )
-        for group in samples.unreadable
-        if not samples.records or binding.on_error == "fail"
-    ]
+    samples, refusals = newest.samples, list[Refusal]()
     inferred = infer_columns(samples.records, wishes)
+    if not samples.records or binding.on_error == "fail":
+        ways = ("--on-error skip", "--on-error null") if samples.records else ()
+        refusals = [Refusal(text, ways) for text in _unreadable(samples)]
     if samples.records:
         refusals += inferred.refusals
     if refusals:
@@ -144,10 +131,7 @@ def report(
     if newest.tombstones:
         count = _samples_of(newest.tombstones, samples.total + newest.tombstones)
         lines.append(f"{count} are tombstones, which have no value: they become no rows")
-    lines += [
-        f"{_samples_of(group.count, samples.total)} do not decode, the first at {group.first}: {group.reason}"
-        for group in samples.unreadable
-    ]
+    lines += _unreadable(samples)
     if inferred.whole:
         fields = first_of([f"{spell(path)} ({count})" for path, count in inferred.whole])
         option = column_option(inferred.whole[0][0], "double")
@@ -161,23 +145,25 @@ def report(
         lines.append(
             f"{', '.join(missing)}: Debezium's __debezium_unavailable_value stands for a value that did not change, as a text"
         )
-    if newest.written_s is not None:
-        lines += _age(newest.written_s, clusters, address)
+    retention = (
+        None if newest.written_s is None else RetentionReader(clusters)([address]).get(address)
+    )
+    if newest.written_s is not None and retention is not None and retention.seconds is not None:
+        age_s = time.time() - newest.written_s
+        if age_s > retention.seconds:
+            lines.append(
+                f"the newest record is {span_text(age_s)} old, and the topic keeps records for "
+                f"{span_text(retention.seconds)}: Kafka may remove all of them at any time; tier now"
+            )
     return lines
+
+
+def _unreadable(samples: Samples) -> list[str]:
+    return [
+        f"{_samples_of(group.count, samples.total)} do not decode, the first at {group.first}: {group.reason}"
+        for group in samples.unreadable
+    ]
 
 
 def _samples_of(count: int, total: int) -> str:
     return f"{count:,} of {total:,} samples"
-
-
-def _age(
-    written_s: float, clusters: Mapping[str, Mapping[str, str]], address: str
-) -> list[str]:
-    retention = RetentionReader(clusters)([address]).get(address)
-    age_s = time.time() - written_s
-    if retention is None or retention.seconds is None or age_s <= retention.seconds:
-        return []
-    return [
-        f"the newest record is {span_text(age_s)} old, and the topic keeps records for "
-        f"{span_text(retention.seconds)}: Kafka may remove all of them at any time; tier now"
-    ]

@@ -12,6 +12,7 @@ from planner import spark_names
 from planner.errors import BadConfig, BadParameter
 from thermocline.client import split
 from thermocline.connect import (
+    ServerChoice,
     connect_server,
     contract_options,
     password_of,
@@ -50,7 +51,7 @@ def run_cell(line: str, cell: str) -> DataFrame | pa.Table:
     if len(statements) != 1:
         raise BadParameter(f"a cell runs one statement, and this has {len(statements)}.")
     if engine == "spark":
-        return _on_spark(statements[0], config, **chosen)
+        return _on_spark(statements[0], config, ServerChoice(**chosen))
     with connect_server(config, **chosen) as client, client.ask(statements[0]) as answer:
         return pa.Table.from_batches(list(answer.batches()), answer.schema)
 
@@ -68,16 +69,7 @@ def _options(**chosen: Any) -> dict[str, Any]:
 _lakes: dict[tuple[object, ...], tc.Lake | tc.ServerLake] = {}
 
 
-def _on_spark(
-    sql: str,
-    config: str | None,
-    *,
-    uri: str | None,
-    local: bool,
-    user: str | None,
-    token: str | None,
-    **contract: str | None,
-) -> DataFrame:
+def _on_spark(sql: str, config: str | None, options: ServerChoice) -> DataFrame:
     from connectors.spark.errors import statement_errors
     from connectors.spark.session import session_of_process
     from thermocline import spark as tc
@@ -86,17 +78,16 @@ def _on_spark(
     session = session_of_process()
     if session is None:
         raise BadConfig("this notebook has no Spark session; start one before the cell is run.")
-    server = server_named(uri, local=local)
+    user, token = options.user, options.token
+    server = server_named(options.uri, local=options.local)
     place = (id(session), config, server, user, token)
-    lake = _lakes.get(place)
-    if lake is None:
-        lake = (
+    if place not in _lakes:
+        _lakes[place] = (
             tc.connect(session, config)
             if server is None
             else tc.connect(
                 session, server=server, user=user, password=password_of(user), token=token
             )
         )
-        _lakes[place] = lake
     with statement_errors():
-        return SparkStatements(session, lake, arguments_of(**contract), None).frame(sql)
+        return SparkStatements(session, _lakes[place], arguments_of(options), None).frame(sql)

@@ -17,6 +17,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from planner.errors import FederationError
+from planner.sql_text import identifier
 from thermocline.client import Client, is_complete, split
 from thermocline.output.answers import deliver
 from thermocline.output.table import Grid
@@ -104,11 +105,16 @@ def run(client: Client, *, form: str, max_rows: int) -> None:
     """
     tables = client.tables()
     click.echo(f"{len(tables)} tables; \\d lists them, \\? helps, \\q leaves.")
+
+    def goes_on() -> bool:
+        text = session.default_buffer.text.strip()
+        return not text.startswith("\\") and not is_complete(text)
+
     prompt = _Prompt(client, form if form in _TEXTS else "table", max_rows)
     session: PromptSession[str] = PromptSession(
         "thermocline> ",
         prompt_continuation="        ...> ",
-        multiline=Condition(lambda: _goes_on(session.default_buffer.text.strip())),
+        multiline=Condition(goes_on),
         history=_history(),
         completer=WordCompleter(_names(tables), ignore_case=True, pattern=_TYPED),
         complete_style=CompleteStyle.READLINE_LIKE,
@@ -124,22 +130,15 @@ def run(client: Client, *, form: str, max_rows: int) -> None:
             prompt.run(text)
 
 
-def _goes_on(text: str) -> bool:
-    """Whether a statement does not end yet, nor is it a command of the prompt."""
-    return not text.startswith("\\") and not is_complete(text)
-
-
 def _names(tables: Sequence[Sequence[str]]) -> list[str]:
-    names = {".".join(map(_quoted, table)) for table in tables}
-    names |= {_quoted(table[-1]) for table in tables}
+    names = {
+        name for table in tables for name in (".".join(map(_quoted, table)), _quoted(table[-1]))
+    }
     return sorted(names) + sorted({*KEYWORDS, *COMMON_WORDS})
 
 
 def _quoted(name: str) -> str:
-    if _PLAIN.fullmatch(name.lower()):
-        return name
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+    return name if _PLAIN.fullmatch(name.lower()) else identifier(name)
 
 
 def _history() -> History:

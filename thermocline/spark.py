@@ -91,7 +91,13 @@ def connect(
     Raises:
         BadConfig: the settings are wrong, or name no catalog.
     """
-    address = _address(server, user, password, token, tls_root_certificates)
+    address = _address(
+        server,
+        user=user,
+        password=password,
+        token=token,
+        tls_root_certificates=tls_root_certificates,
+    )
     if address is not None and config is None:
         return ServerLake(spark, address)
     return Lake(
@@ -125,7 +131,13 @@ def register(
     Raises:
         BadConfig: as ``connect``; or settings and a server are given.
     """
-    address = _address(server, user, password, token, tls_root_certificates)
+    address = _address(
+        server,
+        user=user,
+        password=password,
+        token=token,
+        tls_root_certificates=tls_root_certificates,
+    )
     if address is not None and config is not None:
         raise BadConfig(
             "settings read everything directly, and a server what its user may; give one of config and server."
@@ -151,26 +163,14 @@ def _settings(config: str | None) -> LakeSettings:
     )
 
 
-def _address(
-    server: str | None,
-    user: str | None,
-    password: str | None,
-    token: str | None,
-    tls_root_certificates: str | None,
-) -> ServerAddress | None:
+def _address(server: str | None, **login: str | None) -> ServerAddress | None:
     """Return the server that is named, if any.
 
     Raises:
         BadConfig: half of one is given.
     """
-    if server is None:
-        if any(each is not None for each in (user, password, token, tls_root_certificates)):
-            raise BadConfig("user, password, token and certificates are for a server; name it.")
-        return None
-    return ServerAddress.of(
-        server,
-        user=user,
-        password=password,
-        token=token,
-        tls_root_certificates=tls_root_certificates,
-    )
+    if server is not None:
+        return ServerAddress.of(server, **login)
+    if any(each is not None for each in login.values()):
+        raise BadConfig("user, password, token and certificates are for a server; name it.")
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from planner.names import Side
 from planner.seam.freshness import parse_freshness
 from thermocline import spark as tc
 from thermocline.config.settings import Settings, load
+from thermocline.connect import ServerChoice
 from thermocline.spark_session import configured_session
 
 if TYPE_CHECKING:
@@ -36,20 +37,14 @@ class SparkAnswer:
         yield from self.table.to_batches()
 
 
+@dataclass(frozen=True, slots=True)
 class SparkStatements:
     """Runs statements, each at a cut of its own. ``contract`` are arguments of ``at``; ``max_rows``: no more are collected."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        lake: tc.Lake | tc.ServerLake,
-        contract: dict[str, str],
-        max_rows: int | None,
-    ) -> None:
-        self._session = session
-        self._lake = lake
-        self._contract = contract
-        self._max_rows = max_rows
+    session: SparkSession
+    lake: tc.Lake | tc.ServerLake
+    contract: Mapping[str, Any]
+    max_rows: int | None = None
 
     @contextlib.contextmanager
     def ask(self, sql: str) -> Iterator[SparkAnswer]:
@@ -62,7 +57,7 @@ class SparkStatements:
         with statement_errors():
             frame = self.frame(sql)
             # One more shows that there are more.
-            rows = frame if self._max_rows is None else frame.limit(self._max_rows + 1)
+            rows = frame if self.max_rows is None else frame.limit(self.max_rows + 1)
             answer = SparkAnswer(rows.toArrow())
         yield answer
 
@@ -72,33 +67,27 @@ class SparkStatements:
         Raises:
             FederationError: as ``at`` and ``sql`` of a cut.
         """
-        names = self._lake.named(sql)
+        names = self.lake.named(sql)
         if not names:
-            return self._session.sql(sql)
-        contract: dict[str, Any] = self._contract
-        return self._lake.at(*map(str, names), **contract).sql(sql)
+            return self.session.sql(sql)
+        return self.lake.at(*map(str, names), **self.contract).sql(sql)
 
 
 @contextlib.contextmanager
 def spark_statements(
-    config: str | None,
-    *,
-    uri: str | None,
-    user: str | None,
-    password: str | None,
-    token: str | None,
-    freshness: str | None = None,
-    cut: str | None = None,
-    wait_for: str | None = None,
-    max_rows: int | None = None,
+    config: str | None, *, password: str | None, max_rows: int | None = None, **options: Any
 ) -> Iterator[SparkStatements]:
     """Attach to the Spark session of this process, or start one as the tierer's settings say, and stop it again.
+
+    ``options`` are those of ``ServerChoice``; ``uri`` is an address.
 
     Raises:
         BadConfig: no catalog is configured, and no server named; or Spark does not start as configured.
         BadParameter: the freshness is none, or one side.
     """
-    contract = arguments_of(freshness=freshness, cut=cut, wait_for=wait_for)
+    chosen = ServerChoice(**options)
+    uri, user, token = chosen.uri, chosen.user, chosen.token
+    contract = arguments_of(chosen)
     settings = load(config)
     if uri is None:
         settings.require_catalogs()
@@ -113,23 +102,21 @@ def spark_statements(
             yield SparkStatements(session, lake, contract, max_rows)
 
 
-def arguments_of(
-    *, freshness: str | None = None, cut: str | None = None, wait_for: str | None = None
-) -> dict[str, str]:
+def arguments_of(options: ServerChoice) -> dict[str, str]:
     """Return the arguments of ``at`` that mean what the options of the commands say.
 
     Raises:
         BadConfig: the freshness is that of one side.
         BadParameter: it is none.
     """
-    arguments = {"max_staleness": _staleness(freshness), "cut": cut, "wait_for": wait_for}
-    return {name: text for name, text in arguments.items() if text is not None}
+    arguments = options.contract
+    staleness = _staleness(arguments.pop("freshness", None))
+    return arguments if staleness is None else {**arguments, "max_staleness": staleness}
 
 
 @contextlib.contextmanager
 def _session(settings: Settings) -> Iterator[SparkSession]:
-    session = session_of_process()
-    if session is not None:
+    if (session := session_of_process()) is not None:
         yield session
         return
     with configured_session(settings) as started:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from connectors.kafka.admin import RetentionReader
 from connectors.kafka.samples import Sample, sample
@@ -12,9 +13,11 @@ from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName, by_cluster
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, Log
-from planner.seam.cut import LogBounds, Pin, check_log
+from planner.seam.cut import LogBounds, PartitionBounds, Pin, check_log
 from planner.seam.watermark import Watermark
 from planner.tiering.triggers import LogRetention
+
+T = TypeVar("T")
 
 #: Catalog calls at once: they wait for the catalog more than they work.
 PINS_AT_ONCE = 16
@@ -84,6 +87,10 @@ class TableStatus:
     tail: TailReading | None = None
 
 
+#: The log of each partition of a table, and what of it is not tiered yet.
+_Untiered = tuple[tuple[PartitionBounds, OffsetRange], ...]
+
+
 def standings(
     store: ColdStore,
     log: Log,
@@ -94,9 +101,8 @@ def standings(
 ) -> list[TableStatus]:
     """Pin all, then measure all logs in one round; tables without a topic are left out."""
     with ThreadPoolExecutor(PINS_AT_ONCE) as pool:
-        pinned = dict(
-            zip(names, pool.map(lambda name: _pinned(store, name), names), strict=True)
-        )
+        pins = pool.map(lambda name: _or_error(lambda: store.pin(name)), names)
+        pinned = dict(zip(names, pins, strict=True))
     marks = {
         name: pin.watermark
         for name, pin in pinned.items()
@@ -105,37 +111,38 @@ def standings(
     bounds: dict[str, LogBounds | FederationError] = {}
     for topics in by_cluster(sorted({mark.address for mark in marks.values()})).values():
         bounds |= _measured(log, topics)
-    untiered = {name: _untiered(name, mark, bounds) for name, mark in marks.items()}
-    waiting: dict[str, tuple[OffsetRange, ...]] = {}
+    untiered = {
+        name: _untiered(name, mark, bounds[mark.address]) for name, mark in marks.items()
+    }
+    waiting: dict[str, dict[int, OffsetRange]] = {}
     for name, spans in untiered.items():
-        topic = marks[name].address
         if not isinstance(spans, FederationError):
             # Two tables may read one topic: the older beginning is the one that waits longer.
-            both = {
-                span.partition: span for span in (*waiting.get(topic, ()), *spans) if len(span)
-            }
-            waiting[topic] = tuple(both.values())
+            waiting.setdefault(marks[name].address, {}).update(
+                {span.partition: span for _, span in spans if len(span)}
+            )
+    ranges = {topic: tuple(spans.values()) for topic, spans in waiting.items()}
     with ThreadPoolExecutor(2) as pool:
-        sampling = pool.submit(sample, clusters, waiting, timeout_s=_LOOK_TIMEOUT_S)
-        keeping = pool.submit(_retentions, clusters, sorted(waiting))
-        samples, retained = sampling.result(), keeping.result()
-    return [
-        standing
-        for name, pin in pinned.items()
-        if (standing := _standing(name, pin, untiered, bounds, samples, retained, now_ms))
-        is not None
-    ]
+        sampling = pool.submit(sample, clusters, ranges, timeout_s=_LOOK_TIMEOUT_S)
+        keeping = pool.submit(RetentionReader(clusters, _LOOK_TIMEOUT_S), sorted(ranges))
+        look = _Look(sampling.result(), keeping.result(), now_ms)
+    statuses = []
+    for name, pin in pinned.items():
+        if isinstance(pin, FederationError):
+            statuses.append(_refused(name, None, pin))
+        elif name in marks:
+            spans = untiered[name]
+            statuses.append(
+                _refused(name, pin, spans)
+                if isinstance(spans, FederationError)
+                else look.standing(name, pin, marks[name], spans)
+            )
+    return statuses
 
 
-def _retentions(
-    clusters: Mapping[str, Mapping[str, str]], topics: list[str]
-) -> dict[str, LogRetention]:
-    return RetentionReader(clusters, _LOOK_TIMEOUT_S)(topics) if topics else {}
-
-
-def _pinned(store: ColdStore, name: TableName) -> Pin | FederationError:
+def _or_error(call: Callable[[], T]) -> T | FederationError:
     try:
-        return store.pin(name)
+        return call()
     except FederationError as error:
         return error
 
@@ -157,73 +164,63 @@ def _measured(log: Log, topics: list[str]) -> dict[str, LogBounds | FederationEr
 
 
 def _untiered(
-    name: TableName, mark: Watermark, bounds: Mapping[str, LogBounds | FederationError]
-) -> tuple[OffsetRange, ...] | FederationError:
-    measured = bounds[mark.address]
-    if isinstance(measured, FederationError):
-        return measured
-    try:
-        return check_log(name, mark, measured)
-    except FederationError as error:
-        return error
-
-
-def _standing(
-    name: TableName,
-    pin: Pin | FederationError,
-    untiered: Mapping[TableName, tuple[OffsetRange, ...] | FederationError],
-    bounds: Mapping[str, LogBounds | FederationError],
-    samples: Mapping[tuple[str, int], Sample],
-    retained: Mapping[str, LogRetention],
-    now_ms: int,
-) -> TableStatus | None:
-    if isinstance(pin, FederationError):
-        return _refused(name, None, pin)
-    mark = pin.watermark
-    if mark is None:
-        return None
-    spans, measured = untiered[name], bounds[mark.address]
-    if isinstance(spans, FederationError):
-        return _refused(name, pin, spans)
-    if isinstance(measured, FederationError):
-        return _refused(name, pin, measured)
-    partitions = []
-    for limits, span in zip(measured.partitions, spans, strict=True):
-        look = samples.get((mark.address, span.partition)) if len(span) else None
-        partitions.append(
-            PartitionStanding(
-                partition=span.partition,
-                log_start=limits.log_start,
-                watermark=span.start,
-                log_end=limits.log_end,
-                lag=len(span),
-                headroom=span.start - limits.log_start,
-                oldest_ms=None if look is None else look.timestamp_ms,
-                lag_bytes=None if look is None else round(look.mean_bytes * len(span)),
-            )
-        )
-    lag = sum(part.lag for part in partitions)
-    oldest = [part.oldest_ms for part in partitions if part.oldest_ms is not None]
-    lag_s = max(0.0, (now_ms - min(oldest)) / 1000) if oldest else None
-    retention = retained.get(mark.address)
-    retention_s = None if retention is None else retention.seconds
-    sizes = [part.lag_bytes for part in partitions if part.lag]
-    return TableStatus(
-        table=str(name),
-        topic=mark.address,
-        snapshot_id=pin.snapshot_id,
-        lag=lag,
-        partitions=tuple(partitions),
-        lag_bytes=0 if not lag else None if None in sizes else sum(filter(None, sizes)),
-        lag_s=lag_s,
-        retention_s=retention_s,
-        headroom_s=None if retention_s is None or lag_s is None else retention_s - lag_s,
-        is_bounded_by_size=retention is not None and retention.partition_bytes is not None,
-        gap_offsets=sum(map(len, mark.gaps)),
-        skipped_records=len(mark.skips),
-        accepted_snapshots=len(mark.accepted),
-        last_publish=asdict(mark.outcomes),
+    name: TableName, mark: Watermark, bounds: LogBounds | FederationError
+) -> _Untiered | FederationError:
+    if isinstance(bounds, FederationError):
+        return bounds
+    return _or_error(
+        lambda: tuple(zip(bounds.partitions, check_log(name, mark, bounds), strict=True))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What brokers say of all topics, beside offsets: first records by address and partition, and retention."""
+
+    samples: Mapping[tuple[str, int], Sample]
+    retained: Mapping[str, LogRetention]
+    now_ms: int
+
+    def standing(
+        self, name: TableName, pin: Pin, mark: Watermark, untiered: _Untiered
+    ) -> TableStatus:
+        partitions = []
+        for limits, span in untiered:
+            look = self.samples.get((mark.address, span.partition)) if len(span) else None
+            partitions.append(
+                PartitionStanding(
+                    partition=span.partition,
+                    log_start=limits.log_start,
+                    watermark=span.start,
+                    log_end=limits.log_end,
+                    lag=len(span),
+                    headroom=span.start - limits.log_start,
+                    oldest_ms=None if look is None else look.timestamp_ms,
+                    lag_bytes=None if look is None else round(look.mean_bytes * len(span)),
+                )
+            )
+        lag = sum(each.lag for each in partitions)
+        oldest = [each.oldest_ms for each in partitions if each.oldest_ms is not None]
+        lag_s = max(0.0, (self.now_ms - min(oldest)) / 1000) if oldest else None
+        retention = self.retained.get(mark.address)
+        retention_s = None if retention is None else retention.seconds
+        sizes = [each.lag_bytes for each in partitions if each.lag]
+        return TableStatus(
+            table=str(name),
+            topic=mark.address,
+            snapshot_id=pin.snapshot_id,
+            lag=lag,
+            partitions=tuple(partitions),
+            lag_bytes=0 if not lag else None if None in sizes else sum(filter(None, sizes)),
+            lag_s=lag_s,
+            retention_s=retention_s,
+            headroom_s=None if retention_s is None or lag_s is None else retention_s - lag_s,
+            is_bounded_by_size=retention is not None and retention.partition_bytes is not None,
+            gap_offsets=sum(map(len, mark.gaps)),
+            skipped_records=len(mark.skips),
+            accepted_snapshots=len(mark.accepted),
+            last_publish=asdict(mark.outcomes),
+        )
 
 
 def _refused(name: TableName, pin: Pin | None, error: FederationError) -> TableStatus:

@@ -8,26 +8,24 @@ from pathlib import Path
 from connectors.decoding.registry import decoder_for
 from connectors.kafka.admin import is_compacted
 from connectors.kafka.clusters import KafkaClusters
-from connectors.verification.run import Extent, Verification
+from connectors.verification.comparing import Extent
+from connectors.verification.run import Verification
 from planner.errors import FederationError
 from planner.names import TableName
 from planner.seam.cut import Pin
 from planner.verification.findings import Report
 from thermocline.cold_rows import EngineColdRows, cold_engine
-from thermocline.verifying import Advanced, Sized, VerifyRequest
+from thermocline.verifying import VerifyRequest
 
 Send = Callable[[object], None]
 
 
 def verify_each(request: VerifyRequest, send: Send, spill: Path) -> None:
-    """Send the tables, then for each its progress and its report, its error, or None where it is passed over."""
-    try:
-        _verify_each(request, send, spill)
-    except FederationError as error:
-        send(error)
+    """Send the tables, then for each its progress and its report, its error, or None where it is passed over.
 
-
-def _verify_each(request: VerifyRequest, send: Send, spill: Path) -> None:
+    Raises:
+        FederationError: what concerns all tables.
+    """
     settings, steps = request.settings, _Steps(send)
     with (
         cold_engine(settings, spill) as (store, auditor, engine),
@@ -49,11 +47,7 @@ def _verify_each(request: VerifyRequest, send: Send, spill: Path) -> None:
                 log,
                 EngineColdRows(engine, store, audit),
                 decoder_for,
-                Extent(
-                    with_values=request.with_values,
-                    since_ms=request.since_ms,
-                    compacted=compacted,
-                ),
+                Extent(request.with_values, request.since_ms, compacted),
                 steps,
             ).run()
 
@@ -67,11 +61,13 @@ def _verify_each(request: VerifyRequest, send: Send, spill: Path) -> None:
 
 
 class _Steps:
+    """Sends progress as (step, offsets)."""
+
     def __init__(self, send: Send) -> None:
         self._send = send
 
     def start(self, total: int) -> None:
-        self._send(Sized(total))
+        self._send(("start", total))
 
     def advance(self, offsets: int) -> None:
-        self._send(Advanced(offsets))
+        self._send(("advance", offsets))

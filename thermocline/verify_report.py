@@ -59,8 +59,8 @@ def sureness(report: Report) -> str:
     what = "value by value" if report.with_values else "offset by offset"
     if not covered:
         return "no offset of this table lies below its watermark"
-    share = 100 * compared / covered
-    amount = "all" if compared == covered else f"{compared:,} ({share:.1f} %)"
+    percent = 100 * compared / covered
+    amount = "all" if compared == covered else f"{compared:,} ({percent:.1f} %)"
     rows, *others = report.outcomes.texts
     counts = ", ".join([rows, *reversed(others)])
     return (
@@ -96,8 +96,8 @@ def document(report: Report) -> dict[str, Any]:
         "more": {kind.value: rows for kind, rows in report.more},
         "changed_since_tiering": [asdict(change) for change in report.changes],
         "partitions": [
-            {**_range(part.compared), "first_covered": part.floor, "watermark": part.watermark}
-            for part in report.coverage
+            {**_range(each.compared), "first_covered": each.floor, "watermark": each.watermark}
+            for each in report.coverage
         ],
         "decisions": list(report.decisions),
         "not_checked": list(report.unchecked),

@@ -42,20 +42,6 @@ class VerifyRequest:
     bound_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """A message of the process: how many offsets the table at hand has."""
-
-    offsets: int
-
-
-@dataclass(frozen=True, slots=True)
-class Advanced:
-    """A message of the process: so many more of its offsets are done."""
-
-    offsets: int
-
-
 def verify_tables(
     request: VerifyRequest, progress: Callable[[str], AbstractContextManager[Progress]]
 ) -> Iterator[Report | FederationError]:
@@ -113,13 +99,11 @@ class _Child:
             except (EOFError, OSError):
                 self.has_ended = True
                 return self._ended(str(name))
-            if isinstance(message, Sized):
-                steps.start(message.offsets)
-            elif isinstance(message, Advanced):
-                steps.advance(message.offsets)
-            else:
+            if not isinstance(message, tuple):
                 outcome: Report | FederationError | None = message
                 return outcome
+            step, offsets = message
+            (steps.start if step == "start" else steps.advance)(offsets)
 
     def _ended(self, what: str) -> ColdStoreUnavailable:
         self._process.join()
@@ -162,7 +146,10 @@ def _verify(request: VerifyRequest, messages: Connection, spill: Path) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from thermocline.verified import verify_each
 
-    verify_each(request, messages.send, spill)
+    try:
+        verify_each(request, messages.send, spill)
+    except FederationError as error:
+        messages.send(error)
 
 
 def _end_with_parent() -> None:

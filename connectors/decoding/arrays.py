@@ -32,19 +32,16 @@ def build(field: Field, values: Sequence[Any], leaf: Leaf) -> pa.Array:
         return _struct(field, values, leaf)
     if field.kind not in ("list", "map"):
         return leaf(field, values)
-    flat = [item for value in values if value is not None for item in value]
-    columns = [flat]
+    columns = [[item for value in values if value is not None for item in value]]
     if field.kind == "map":
-        columns = [[pair[index] for pair in flat] for index in (0, 1)]
+        columns = [[pair[index] for pair in columns[0]] for index in (0, 1)]
     try:
         children = [
             build(child, column, leaf)
             for child, column in zip(field.children, columns, strict=True)
         ]
     except Doubt as doubt:
-        owners = [
-            index for index, value in enumerate(values) if value is not None for _ in value
-        ]
+        owners = [index for index, value in enumerate(values) for _ in value or ()]
         raise Doubt([owners[at] for at in doubt.at]) from None
     kind = pa.ListArray if field.kind == "list" else pa.MapArray
     return kind.from_arrays(_offsets(values), *children, type=field.type, mask=_nulls(values))
@@ -66,10 +63,8 @@ def uuids(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def _struct(field: Field, values: Sequence[Any], leaf: Leaf) -> pa.Array:
-    empty = (None,) * len(field.children)
-    filled = [empty if value is None else value for value in values]
     members = [
-        build(child, [value[index] for value in filled], leaf)
+        build(child, [None if value is None else value[index] for value in values], leaf)
         for index, child in enumerate(field.children)
     ]
     return pa.StructArray.from_arrays(members, fields=list(field.type), mask=_nulls(values))

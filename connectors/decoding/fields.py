@@ -5,7 +5,7 @@ Both decoding paths walk this tree, so a type, a key or an epoch unit is interpr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -58,8 +58,9 @@ NS_PER_US = 1_000
 class Field:
     """One value: a column, a struct's member, a list's element, a map's key or value.
 
-    ``keys`` are the names a record may carry it under, first present wins; empty for elements. ``path`` names
-    it in messages. ``floor``: a time loses what is below a microsecond, and is not refused. ``children`` are the members of a struct, the element of a list, key and value of a map.
+    ``keys`` are the names a record may carry it under, first present wins; empty for elements. ``path`` names it in messages.
+    ``floor``: a time loses what is below a microsecond, and is not refused. ``children`` are the members of a struct, the
+    element of a list, key and value of a map.
     """
 
     path: str
@@ -161,33 +162,21 @@ def _field(
         )
         for child_path, child in nested_paths(path, arrow.type)
     )
-    return Field(
-        path,
-        name,
-        arrow.type,
-        not arrow.nullable,
-        keys,
-        unit,
-        children,
-        field_id in times.floors,
-        field_id,
-    )
+    floor, required = field_id in times.floors, not arrow.nullable
+    return Field(path, name, arrow.type, required, keys, unit, children, floor, field_id)
 
 
 def _kind(kind: pa.DataType) -> Kind | None:
     if kind in _PRIMITIVE_KINDS:
         return _PRIMITIVE_KINDS[kind]
-    if pa.types.is_decimal128(kind):
-        return "decimal"
-    if pa.types.is_fixed_size_binary(kind):
-        return "fixed"
-    if pa.types.is_list(kind):
-        return "list"
-    if pa.types.is_map(kind):
-        return "map"
-    if pa.types.is_struct(kind):
-        return "struct"
-    return None
+    return next((name for name, is_of in _OTHER_KINDS.items() if is_of(kind)), None)
 
 
 _PRIMITIVE_KINDS = {kind: cast("Kind", name) for name, kind in PRIMITIVES.items()}
+_OTHER_KINDS: dict[Kind, Callable[[pa.DataType], bool]] = {
+    "decimal": pa.types.is_decimal128,
+    "fixed": pa.types.is_fixed_size_binary,
+    "list": pa.types.is_list,
+    "map": pa.types.is_map,
+    "struct": pa.types.is_struct,
+}

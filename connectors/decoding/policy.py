@@ -92,12 +92,9 @@ class TableDecoder:
         self.reads = records.reads | {
             column.name for column in schema.columns if column.name in RAW_SCHEMA.names
         }
-        offsets: dict[int, list[int]] = {}
-        for partition, offset in binding.skips:
-            offsets.setdefault(partition, []).append(offset)
         self._skips = {
-            partition: pa.array(positions, pa.int64())
-            for partition, positions in offsets.items()
+            partition: pa.array([at for of, at in binding.skips if of == partition], pa.int64())
+            for partition in {of for of, _ in binding.skips}
         }
         _check_metadata(table, schema)
         if self._policy == "null":
@@ -136,22 +133,17 @@ class TableDecoder:
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
         portion = self._records.read(batch)
         if portion.needs:
-            return Decoded(
-                pa.RecordBatch.from_pylist([], self._schema.arrow), Outcomes(), portion.needs
-            )
+            nothing = pa.RecordBatch.from_pylist([], self._schema.arrow)
+            return Decoded(nothing, Outcomes(), portion.needs)
         positions, payload = portion.positions, portion.columns
         exact, errors = self._read_exactly(batch, portion)
         if exact:
             positions, payload = self._merged(portion, exact)
-        tombstones = batch.column(KAFKA_VALUE).null_count
-        return Decoded(
-            self._rows(batch, positions, payload, errors),
-            Outcomes(
-                rows=len(positions),
-                skipped=len(batch) - tombstones - len(positions),
-                tombstones=tombstones,
-            ),
+        count, tombstones = len(positions), batch.column(KAFKA_VALUE).null_count
+        outcomes = Outcomes(
+            rows=count, skipped=len(batch) - tombstones - count, tombstones=tombstones
         )
+        return Decoded(self._rows(batch, positions, payload, errors), outcomes)
 
     def _read_exactly(
         self, batch: pa.RecordBatch, portion: Portion
@@ -174,9 +166,9 @@ class TableDecoder:
         partition = batch.column(KAFKA_PARTITION)[at].as_py()
         offset = batch.column(KAFKA_OFFSET)[at].as_py()
         return UndecodableRecord(
-            f"{self._table}: the record at partition {partition}, offset {offset} does not decode: "
-            f"{unfit.message}; {unfit.cure} `thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, "
-            f"or choose error policy null or skip for the table.",
+            f"{self._table}: the record at partition {partition}, offset {offset} does not decode: {unfit.message}; {unfit.cure} "
+            f"`thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, or choose error policy null "
+            f"or skip for the table.",
             table=self._table,
             partition=partition,
             offset=offset,

@@ -36,7 +36,7 @@ class DataFileFacts:
     offsets: tuple[int, int] | None
 
     def may_hold(self, span: OffsetRange) -> bool:
-        """Whether a row of ``place`` can be in this file."""
+        """Whether a row of ``span`` can be in this file."""
         if self.partitions is None or self.offsets is None:
             return True
         first, last = self.offsets
@@ -48,8 +48,8 @@ class DataFileFacts:
 class TableAudit:
     """One metadata file and the manifests of its head.
 
-    ``pin`` is what readers would pin, or the verdict they would get. ``written_ms`` is when each retained snapshot was committed, ``schema_ids`` the schema it was written with,
-    by snapshot.
+    ``pin`` is what readers would pin, or the verdict they would get. By snapshot, ``written_ms`` is when each retained one was
+    committed, ``schema_ids`` the schema it was written with.
     """
 
     facts: TableFacts

@@ -10,13 +10,12 @@ from contextlib import contextmanager, suppress
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy.exc import ArgumentError
 
 from connectors.iceberg.errors import catalog_errors
-from connectors.iceberg.file_io import OwnFiles, own_io, with_file_io
+from connectors.iceberg.file_io import OwnFiles, own_io, table_metadata, with_file_io
 from connectors.iceberg.rest import VendedTable, keys_by_prefix
 from connectors.iceberg.scan.allowed_locations import Reach
 from connectors.store.catalog_roots import CatalogRoots, catalog_type
@@ -134,8 +133,7 @@ class Catalogs:
     def load(self, table: TableName) -> Table:
         """Load a table, whose files are those of its catalog alone.
 
-        Raises:
-            ForeignFile: as ``Reach.of``. Each read of a file of it raises as ``Reach.check``.
+        Raises ForeignFile: as ``Reach.of``. Each read of a file of it raises as ``Reach.check``.
         """
         with self.using(table.catalog, table) as catalog:
             loaded = catalog.load_table((*table.namespace, table.name))
@@ -143,12 +141,8 @@ class Catalogs:
         return loaded
 
     def at_location(self, table: TableName, loaded: Table, location: str) -> Table:
-        """Return a table as another metadata file of it says, read with the same keys.
-
-        Raises:
-            ForeignFile: as ``load``.
-        """
-        metadata = FromInputFile.table_metadata(loaded.io.new_input(location))
+        """Return a table as another metadata file of it says, read with the same keys. Raises ForeignFile as ``load``."""
+        metadata = table_metadata(loaded.io, location)
         io = self.own_files(table, own_io(loaded).io, location, metadata)
         other = VendedTable(loaded.name(), metadata, location, io, loaded.catalog)
         other.by_prefix = keys_by_prefix(loaded)
@@ -157,11 +151,7 @@ class Catalogs:
     def own_files(
         self, table: TableName, io: FileIO, location: str, metadata: TableMetadata
     ) -> OwnFiles:
-        """Return what opens the files of a table, by its metadata file at ``location``.
-
-        Raises:
-            ForeignFile: as ``Reach.of``.
-        """
+        """Return what opens the files of a table, by its metadata file at ``location``. Raises ForeignFile as ``Reach.of``."""
         return OwnFiles(io, Reach.of(table, location, metadata.location, self.roots))
 
     def tables(self, names: Collection[str]) -> tuple[TableName, ...]:

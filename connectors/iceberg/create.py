@@ -50,18 +50,11 @@ NAME_MAPPING = "schema.name-mapping.default"
 FORMAT_VERSION = "2"
 #: Iceberg spec, "Reserved Field IDs": readers hide or compute columns of these names.
 RESERVED_NAMES = frozenset(
-    {
-        "_file",
-        "_pos",
-        "_deleted",
-        "_spec_id",
-        "_partition",
-        "_row_id",
-        "_last_updated_sequence_number",
-        "_change_type",
-        "_change_ordinal",
+    (
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
+        *("_last_updated_sequence_number", "_change_type", "_change_ordinal"),
         "_commit_snapshot_id",
-    }
+    )
 )
 DEFAULT_PROPERTIES: Mapping[str, str] = {
     # Tiering stages on a branch (docs/internals/watermark.md).
@@ -192,8 +185,7 @@ def create_table(
 def _drop_without_rows(catalog: Catalog, table: TableName, binding: Binding) -> None:
     """Drop ``table`` where it is bound to the topic of ``binding`` and no snapshot has a file.
 
-    Raises:
-        BadConfig: the table has rows, or had some, or is bound to another topic.
+    Raises BadConfig: the table has rows, or had some, or is bound to another topic.
     """
     identifier = (*table.namespace, table.name)
     metadata = catalog.load_table(identifier).metadata
@@ -233,9 +225,8 @@ def _commit(transaction: Transaction, first: Watermark) -> None:
 def add_watermark(transaction: Transaction, mark: Watermark) -> None:
     """Add an empty append with a watermark, its tag and its mirror."""
     entries = WatermarkEntries.of(mark)
-    append = transaction.update_snapshot(
-        snapshot_properties=dict(entries.summary)
-    ).fast_append()
+    update = transaction.update_snapshot(snapshot_properties=dict(entries.summary))
+    append = update.fast_append()
     append.commit()
     tag = ManageSnapshots(transaction)
     tag.create_tag(append.snapshot_id, TAG, max_ref_age_ms=NEVER_EXPIRES_MS)
@@ -275,16 +266,11 @@ def _schema(columns: TableSchema) -> Schema:
 def _name_mapping(schema: Schema, columns: Sequence[Column]) -> NameMapping:
     """Map each field to its name, and a column to the other fields that it is read from (``Column.keys``)."""
     keys = {column.name: column.keys for column in columns}
-    return NameMapping(
-        [
-            field.model_copy(
-                update={
-                    "names": list(dict.fromkeys((*field.names, *keys.get(field.names[0], ()))))
-                }
-            )
-            for field in create_mapping_from_schema(schema)
-        ]
-    )
+    fields = []
+    for mapped in create_mapping_from_schema(schema):
+        names = list(dict.fromkeys((*mapped.names, *keys.get(mapped.names[0], ()))))
+        fields.append(mapped.model_copy(update={"names": names}))
+    return NameMapping(fields)
 
 
 def _check_paths(table: TableName, columns: Sequence[Column]) -> None:

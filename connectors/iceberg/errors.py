@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pydantic
 from pyiceberg import exceptions as iceberg
@@ -25,6 +25,7 @@ from planner.errors import (
     UnsupportedType,
 )
 from planner.names import TableName
+from planner.seam.cut import ColdSlice, Pin, PinReference
 
 _MISSING = (iceberg.NoSuchTableError, iceberg.NoSuchNamespaceError)
 _REFUSED_CREDENTIALS = (
@@ -45,17 +46,10 @@ _REFUSED_CODES = frozenset({"28000", "28P01", "42501"})
 _NO_DATABASE = re.compile(r'FATAL:  database "[^"]*" does not exist')
 #: Client libraries of catalogs, by name: each is installed only with the catalog that needs it.
 _CATALOG_CLIENTS = frozenset(
-    {
-        "sqlalchemy",
-        "sqlite3",
-        "requests",
-        "urllib3",
-        "thrift",
-        "botocore",
-        "boto3",
-        "psycopg2",
-        "google",
-    }
+    (
+        *("sqlalchemy", "sqlite3", "psycopg2", "requests", "urllib3", "thrift", "google"),
+        *("botocore", "boto3"),
+    )
 )
 _MAX_READ = 4_000
 _UNSUPPORTED_TYPE = re.compile(
@@ -101,11 +95,7 @@ _FORBIDDEN = "may not be read by this process: it lies outside server.storage_ro
 
 @contextmanager
 def decoding(kind: str) -> Iterator[None]:
-    """Turn any error of a decoder on bad bytes into a damaged file.
-
-    Raises:
-        DamagedFile: of that ``kind``.
-    """
+    """Turn any error of a decoder on bad bytes into DamagedFile, of that ``kind``."""
     try:
         yield
     except (OSError, FederationError, DamagedFile, UnreadableFiles):
@@ -134,50 +124,35 @@ def file_errors(what: str, *, gone: type[FederationError], **facts: object) -> I
             **facts,
         ) from error
     except FileNotFoundError as error:
+        why = "is not in the store; look whether files of the table were removed."
         if gone is SnapshotExpired:
-            message = f"{what} is gone: it was expired or removed; plan the statement again."
-        else:
-            message = (
-                f"{what} is not in the store; look whether files of the table were removed."
-            )
-        raise gone(message, **facts) from error
+            why = "is gone: it was expired or removed; plan the statement again."
+        raise gone(f"{what} {why}", **facts) from error
     except PermissionError as error:
         raise ColdStoreUnavailable(f"{what} {_FORBIDDEN}", **facts) from error
     except (OSError, EOFError) as error:
         raise ColdStoreUnavailable(f"{what} {_unread(error)}", **facts) from error
 
 
+def pinned_errors(
+    pinned: Pin | PinReference | ColdSlice, what: str
+) -> AbstractContextManager[None]:
+    """As ``file_errors``, of a file that a pinned snapshot needs: SnapshotExpired where it is gone."""
+    table = str(pinned.table)
+    facts = {"table": table, "snapshot_id": pinned.snapshot_id}
+    return file_errors(f"{table}: {what}", gone=SnapshotExpired, **facts)
+
+
 def _of_catalog(
     error: Exception, catalog: str, table: TableName | None
 ) -> FederationError | None:
     where = str(table) if table is not None else f"catalog {catalog}"
-    silent = (
-        f"{'' if table is None else f'{table}: '}catalog {catalog} does not answer; try again."
-    )
     facts = {"catalog": catalog} if table is None else {"catalog": catalog, "table": str(table)}
     if isinstance(error, _MISSING):
         return UnknownTable(f"{where}: there is no such table.", **facts)
-    if isinstance(error, DBAPIError) and _NO_DATABASE.search(str(error.orig)[:_MAX_READ]):
-        return CatalogUnavailable(
-            f"{where}: the catalog's server has no such database; check its uri.", **facts
-        )
-    if isinstance(error, _REFUSED_CREDENTIALS):
-        return CatalogUnavailable(
-            f"{where}: the catalog refuses our credentials; check token, or credential, scope and oauth2-server-uri.",
-            **facts,
-        )
-    if _is_refused_by_database(error):
-        return CatalogUnavailable(
-            f"{where}: the catalog's database refuses our login or a right; check user and password in its uri, and what "
-            f"that user may do.",
-            **facts,
-        )
-    if (type(error).__module__, type(error).__name__) == ("requests.exceptions", "SSLError"):
-        return CatalogUnavailable(
-            f"{where}: TLS with the catalog fails; set ssl.cabundle to the certificate of the authority that signed its "
-            f"own, and reach it by the name in its certificate.",
-            **facts,
-        )
+    why = _unavailable(error)
+    if why is not None:
+        return CatalogUnavailable(f"{where}: {why}", **facts)
     if isinstance(error, pydantic.ValidationError | iceberg.ValidationError):
         match = _UNSUPPORTED_TYPE.search(str(error))
         if match is not None:
@@ -204,9 +179,34 @@ def _of_catalog(
     if client in _CATALOG_CLIENTS or isinstance(
         error, iceberg.RESTError | ConnectionError | TimeoutError
     ):
-        return CatalogUnavailable(silent, **facts)
+        named = "" if table is None else f"{table}: "
+        return CatalogUnavailable(
+            f"{named}catalog {catalog} does not answer; try again.", **facts
+        )
     if isinstance(error, OSError):
         return ColdStoreUnavailable(f"{where}: its metadata file {_unread(error)}", **facts)
+    return None
+
+
+def _unavailable(error: Exception) -> str | None:
+    """Return why a catalog does not let us in, and what to do."""
+    if isinstance(error, _REFUSED_CREDENTIALS):
+        return "the catalog refuses our credentials; check token, or credential, scope and oauth2-server-uri."
+    if isinstance(error, DBAPIError):
+        text = str(error.orig)[:_MAX_READ]
+        if _NO_DATABASE.search(text):
+            return "the catalog's server has no such database; check its uri."
+        refused = any(words in text for words in _REFUSED_BY_DATABASE)
+        if refused or getattr(error.orig, "pgcode", None) in _REFUSED_CODES:
+            return (
+                "the catalog's database refuses our login or a right; check user and password in its uri, and what that "
+                "user may do."
+            )
+    if (type(error).__module__, type(error).__name__) == ("requests.exceptions", "SSLError"):
+        return (
+            "TLS with the catalog fails; set ssl.cabundle to the certificate of the authority that signed its own, and "
+            "reach it by the name in its certificate."
+        )
     return None
 
 
@@ -214,13 +214,4 @@ def _unread(error: Exception) -> str:
     reason = cause(error)
     return (
         f"could not be read: {reason}." if reason else "could not be read just now; try again."
-    )
-
-
-def _is_refused_by_database(error: Exception) -> bool:
-    if not isinstance(error, DBAPIError):
-        return False
-    text = str(error.orig)[:_MAX_READ]
-    return getattr(error.orig, "pgcode", None) in _REFUSED_CODES or any(
-        words in text for words in _REFUSED_BY_DATABASE
     )

@@ -1,19 +1,25 @@
-"""What reads the files of pinned tables: below their own locations, with the keys that came with them."""
+"""What reads the files of pinned tables, this process and the engine: with the keys that came with the tables."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from cachetools import LRUCache
 from pyarrow.fs import FileSystem
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
 from connectors.iceberg.catalogs import Catalogs
-from connectors.iceberg.errors import decoding, file_errors
-from connectors.iceberg.file_io import OwnFiles, arrow_store, own_io, with_file_io
+from connectors.iceberg.errors import decoding, pinned_errors
+from connectors.iceberg.file_io import (
+    OwnFiles,
+    arrow_store,
+    own_io,
+    table_metadata,
+    with_file_io,
+)
 from connectors.iceberg.rest import KeysByPrefix, keys_by_prefix
 from connectors.store.locations import plain
 from connectors.store.object_store import (
@@ -22,7 +28,7 @@ from connectors.store.object_store import (
     vended_properties,
     vended_secret,
 )
-from planner.errors import ForeignFile, SnapshotExpired
+from planner.errors import ForeignFile
 from planner.names import TableName
 from planner.seam.cut import Pin
 
@@ -30,11 +36,24 @@ from planner.seam.cut import Pin
 MAX_REMEMBERED_FILE_IO = 1_000
 
 
+@dataclass(frozen=True, slots=True)
+class EngineCalls:
+    """What an engine does for the tables that it reads; None: no engine reads them.
+
+    ``take_secret`` gets a CREATE SECRET for each table whose catalog hands out keys with it, and again for each new key.
+    ``open_file`` keeps length and footer of a file; what it raises is of no matter: the statement meets it again.
+    ``try_manifests`` reads all manifests of a snapshot of a metadata location by DuckDB's extension, in a statement.
+    """
+
+    take_secret: Callable[[str], None] | None = None
+    open_file: Callable[[str], None] | None = None
+    try_manifests: Callable[[str, int], None] | None = None
+
+
 class FileAccess:
     """FileIO and keys of each table's metadata location. Thread-safe."""
 
     def __init__(self, catalogs: Catalogs, take_secret: Callable[[str], None] | None) -> None:
-        """``take_secret`` gets a CREATE SECRET for each table whose catalog hands out keys, and again for each new key."""
         self._catalogs = catalogs
         self._take_secret = take_secret
         #: The newest secret of each table's location.
@@ -47,8 +66,7 @@ class FileAccess:
     def remember(self, table: TableName, loaded: Table) -> OwnFiles:
         """Return what reads the files of a table as a catalog has loaded it; ``of`` finds it again.
 
-        Raises:
-            ForeignFile: keys came with it for a location that is not its catalog's alone.
+        Raises ForeignFile: keys came with it for a location that is not its catalog's alone.
         """
         self._hand_on_keys(table, loaded)
         io = own_io(loaded)
@@ -74,7 +92,7 @@ class FileAccess:
         # A slice pinned by another replica: its ticket names the file.
         io = self.io_at(table.catalog, location)
         with decoding("metadata files"):
-            metadata = FromInputFile.table_metadata(io.new_input(location))
+            metadata = table_metadata(io, location)
         own = self._catalogs.own_files(table, io, location, metadata)
         with self._lock:
             self._loaded.setdefault((table, location), (own, ()))
@@ -152,12 +170,11 @@ class FileAccess:
         Its keys are those that came with the table, for that place if its catalog handed out some by place, or the catalog's.
         Raises ColdStoreUnavailable; SnapshotExpired if the pin is gone.
         """
-        facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
         with self._lock:
             loaded = self._loaded.get((pin.table, pin.metadata_location))
         by_prefix = () if loaded is None else loaded[1]
         fitting = [entry for entry in by_prefix if location.startswith(entry[0])]
-        with file_errors(f"{pin.table}: its data folder", gone=SnapshotExpired, **facts):
+        with pinned_errors(pin, "its data folder"):
             io: FileIO = self.of(pin.table, pin.metadata_location)
             if fitting:
                 _, keys = max(fitting, key=lambda entry: len(entry[0]))

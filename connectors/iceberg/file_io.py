@@ -1,8 +1,6 @@
-"""pyiceberg's reading and writing of files, with certificates of one's own authorities for an object store.
+"""pyiceberg's reading and writing of files: those of a table below its reach alone, and with certificates of one's own.
 
 pyiceberg 0.12 does not hand Arrow the file of certificates that Arrow takes (``tls_ca_file_path``).
-
-The files of one table, opened below its reach alone.
 """
 
 from __future__ import annotations
@@ -13,13 +11,14 @@ from urllib.parse import urlsplit
 from pyarrow.fs import FileSystem
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.scan.allowed_locations import Reach
 from connectors.store.object_store import CA_BUNDLE, DEFAULT_REGION
 
 _SCHEME = "s3"
-
 _OURS = f"{__name__}.TrustingFileIO"
 
 
@@ -49,6 +48,10 @@ def arrow_store(io: FileIO, location: str) -> FileSystem | None:
         return None
     files: FileSystem = io.fs_by_scheme(_SCHEME, urlsplit(location).netloc)
     return files
+
+
+def table_metadata(io: FileIO, location: str) -> TableMetadata:
+    return FromInputFile.table_metadata(io.new_input(location))
 
 
 class OwnFiles(FileIO):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from connectors.iceberg.errors import catalog_errors, file_errors
+from connectors.iceberg.file_io import table_metadata
 from connectors.iceberg.offset_statistics import added_rows, reach
 from connectors.iceberg.types import table_schema
 from connectors.iceberg.undeleted_rows import live_rows
@@ -64,9 +64,9 @@ class TableEvidence:
         with self.lock:
             if key in self.remembered:
                 return cast("_T", self.remembered[key])
-        what = f"{self.table}: a file of snapshot {snapshot_id}"
-        facts = {"table": str(self.table), "snapshot_id": snapshot_id}
-        with file_errors(what, gone=ColdStoreUnavailable, **facts):
+        what, table = f"{self.table}: a file of snapshot {snapshot_id}", str(self.table)
+        gone = ColdStoreUnavailable
+        with file_errors(what, gone=gone, table=table, snapshot_id=snapshot_id):
             answer = find()
         with self.lock:
             self.remembered[key] = answer
@@ -77,9 +77,7 @@ class TableEvidence:
         uuid = self.loaded.metadata.table_uuid
         for entry in reversed(self.loaded.metadata.metadata_log):
             try:
-                older = FromInputFile.table_metadata(
-                    self.loaded.io.new_input(entry.metadata_file)
-                )
+                older = table_metadata(self.loaded.io, entry.metadata_file)
             except (FileNotFoundError, ValueError, ForeignFile):
                 continue
             if older.table_uuid == uuid:
@@ -92,14 +90,13 @@ def snapshots_of(metadata: TableMetadata) -> dict[int, Snapshot]:
 
 def _snapshot(snapshot: IcebergSnapshot) -> Snapshot:
     # A format v1 snapshot may lack a summary; the resolver refuses an operation it does not know.
+    summary = snapshot.summary
     return Snapshot(
         snapshot_id=snapshot.snapshot_id,
         parent_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number or 0,
-        operation=snapshot.summary.operation.value
-        if snapshot.summary is not None
-        else "unknown",
-        summary=snapshot.summary.additional_properties if snapshot.summary is not None else {},
+        operation="unknown" if summary is None else summary.operation.value,
+        summary={} if summary is None else summary.additional_properties,
     )
 
 
@@ -120,22 +117,17 @@ def read_facts(
         head=metadata.current_snapshot_id if version is None else version.snapshot_id,
         schema=schema,
         properties=metadata.properties,
-        history=_history(metadata),
+        history=History(
+            snapshots=snapshots_of(metadata),
+            tagged_id=metadata.refs[TAG].snapshot_id if TAG in metadata.refs else None,
+            mirror=metadata.properties.get(MIRROR),
+        ),
     )
 
 
 def own_schema_id(metadata: TableMetadata, version: IcebergSnapshot) -> int:
     """Return the schema a snapshot was written with; the current one if it has none (format v1)."""
     return metadata.current_schema_id if version.schema_id is None else version.schema_id
-
-
-def _history(metadata: TableMetadata) -> History:
-    tag = metadata.refs.get(TAG)
-    return History(
-        snapshots=snapshots_of(metadata),
-        tagged_id=None if tag is None else tag.snapshot_id,
-        mirror=metadata.properties.get(MIRROR),
-    )
 
 
 def retained_of(metadata: TableMetadata) -> Retained:

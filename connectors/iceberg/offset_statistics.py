@@ -14,7 +14,6 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.types import NestedField
 
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetVector
@@ -29,9 +28,8 @@ def reach(table: Table, snapshot_id: int, below: OffsetVector) -> OffsetVector |
     Rows that were deleted from a file count.
     """
     files = (entry.data_file for entry in data_entries(table, snapshot_id))
-    rows = _described(
-        table, (file for file in files if not _lies_below(table.schema(), file, below))
-    )
+    above = (file for file in files if not _lies_below(table.schema(), file, below))
+    rows = _described(table, above)
     return None if rows is None or rows.without_offset else rows.next
 
 
@@ -51,10 +49,8 @@ def data_entries(
     """Read the data manifests of a snapshot, or those of them that ``added_by`` wrote."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
-        if manifest.content == ManifestContent.DATA and added_by in (
-            None,
-            manifest.added_snapshot_id,
-        ):
+        is_of_writer = added_by in (None, manifest.added_snapshot_id)
+        if is_of_writer and manifest.content == ManifestContent.DATA:
             yield from manifest.fetch_manifest_entry(table.io, discard_deleted=True)
 
 
@@ -120,13 +116,8 @@ def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
     """Read the two columns by field id, a batch at a time: where they reach, and how many rows lack one."""
     fields = [table.schema().find_field(name) for name in (KAFKA_PARTITION, KAFKA_OFFSET)]
     # Optional, even where the schema requires it: a file may lack the column altogether.
-    projected = Schema(
-        *(
-            NestedField(field.field_id, field.name, field.field_type, required=False)
-            for field in fields
-        )
-    )
-    scan = ArrowScan(table.metadata, table.io, projected, AlwaysTrue())
+    optional = (field.model_copy(update={"required": False}) for field in fields)
+    scan = ArrowScan(table.metadata, table.io, Schema(*optional), AlwaysTrue())
     reach: dict[int, int] = {}
     without = 0
     try:
@@ -134,13 +125,9 @@ def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
             placed = pa.Table.from_batches([batch]).drop_null()
             without += batch.num_rows - placed.num_rows
             greatest = placed.group_by(KAFKA_PARTITION).aggregate([(KAFKA_OFFSET, "max")])
-            _raise_to(
-                reach,
-                {
-                    row[KAFKA_PARTITION]: row[f"{KAFKA_OFFSET}_max"] + 1
-                    for row in greatest.to_pylist()
-                },
-            )
+            rows = greatest.to_pylist()
+            ends = {row[KAFKA_PARTITION]: row[f"{KAFKA_OFFSET}_max"] + 1 for row in rows}
+            _raise_to(reach, ends)
     except (ValueError, NotImplementedError):
         # A file format or encoding pyiceberg does not read: what it holds cannot be known here.
         return None

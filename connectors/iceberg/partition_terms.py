@@ -14,7 +14,7 @@ from pyiceberg.types import FixedType, NestedField, StructType
 
 from planner.errors import BadConfig
 from planner.names import TableName, partition_field_name
-from planner.sql_text import read_dotted
+from planner.sql_text import read_path
 
 _Transform: TypeAlias = transforms.Transform[Any, Any]
 
@@ -48,9 +48,8 @@ def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> Pa
     parsed = [_parse(table, schema, term) for term in terms]
     for term, (source, transform, _) in zip(terms, parsed, strict=True):
         # Iceberg's Java library (1.12.0) writes a length before such a value in a manifest (iceberg issue 17501).
-        if isinstance(transform, transforms.IdentityTransform) and isinstance(
-            source.field_type, FixedType
-        ):
+        is_plain = isinstance(transform, transforms.IdentityTransform)
+        if is_plain and isinstance(source.field_type, FixedType):
             raise BadConfig(
                 f"{table}: a table partitioned by {term!r}, of type {source.field_type}, gets manifests that readers lose "
                 f"rows by; partition by bucket(16, {term}) instead.",
@@ -58,10 +57,8 @@ def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> Pa
                 term=term,
             )
     if len({(source.field_id, suffix) for source, _, suffix in parsed}) != len(parsed):
-        raise BadConfig(
-            f"{table}: a partition term is given twice among {', '.join(terms)}.",
-            table=str(table),
-        )
+        why = f"a partition term is given twice among {', '.join(terms)}."
+        raise BadConfig(f"{table}: {why}", table=str(table))
     fields: list[PartitionField] = []
     for source, transform, suffix in parsed:
         column = schema.find_column_name(source.field_id) or source.name
@@ -82,35 +79,25 @@ def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> Pa
 def sort_order(table: TableName, schema: Schema, terms: Sequence[str]) -> SortOrder:
     """Build the order rows have inside a file. Nulls default to first when ascending, last when descending.
 
-    Raises:
-        BadConfig: as ``partition_spec``.
+    Raises BadConfig: as ``partition_spec``.
     """
     fields = []
     for term in terms:
         match = _DIRECTION.search(term)
-        direction, nulls = match.groups() if match is not None else (None, None)
+        way, nulls = match.groups() if match is not None else (None, None)
         source, transform, _ = _parse(table, schema, _DIRECTION.sub("", term))
-        descending = (direction or "asc").lower() == "desc"
-        nulls = (nulls or ("last" if descending else "first")).lower()
-        fields.append(
-            SortField(
-                source_id=source.field_id,
-                transform=transform,
-                direction=SortDirection.DESC if descending else SortDirection.ASC,
-                null_order=NullOrder.NULLS_LAST if nulls == "last" else NullOrder.NULLS_FIRST,
-            )
-        )
+        direction = SortDirection((way or "asc").lower())
+        if nulls is None:
+            nulls = "last" if direction is SortDirection.DESC else "first"
+        order = NullOrder(f"nulls-{nulls.lower()}")
+        fields.append(SortField(source.field_id, transform, direction, order))
     return SortOrder(*fields)
 
 
 def _parse(table: TableName, schema: Schema, term: str) -> tuple[NestedField, _Transform, str]:
     def refused(why: str) -> BadConfig:
-        return BadConfig(
-            f"{table}: {term!r} {why}; a term is one of: {_TERMS}, and names may stand in double "
-            f"quotes.",
-            table=str(table),
-            term=term,
-        )
+        message = f"{table}: {term!r} {why}; a term is one of: {_TERMS}, and names may stand in double quotes."
+        return BadConfig(message, table=str(table), term=term)
 
     match = _TERM.fullmatch(term.strip())
     if match is None or (match[1] is None) != (match[4] is None):
@@ -143,7 +130,7 @@ def _column(schema: Schema, text: str) -> NestedField | None:
             return None
     fields: tuple[NestedField, ...] = schema.fields
     column = None
-    for name in read_dotted(text):
+    for name in read_path(text):
         column = next((field for field in fields if field.name == name), None)
         if column is None:
             return None

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from cachetools import LRUCache
 
-from connectors.iceberg.refreshed_value import Outcome, RefreshedValue
+from connectors.iceberg.refreshed_value import Outcome, RefreshedValue, again
 from planner.errors import CatalogUnavailable, FederationError, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ColdStore
@@ -151,13 +151,11 @@ class PinCache:
 
         The first call asks them all at once; a catalog that fails then is asked again in the background.
 
-        Raises:
-            CatalogUnavailable: none ever answered.
+        Raises CatalogUnavailable: none ever answered.
         """
         listings = self._all_listings()
-        answered = [listing for listing in listings.values() if listing.has_begun]
-        unasked = [listing for listing in listings.values() if listing not in answered]
-        if not any(listing.outcome for listing in answered):
+        unasked = [listing for listing in listings.values() if not listing.has_begun]
+        if not any(listing.outcome for listing in listings.values()):
             unasked = list(listings.values())
         for listing in unasked:
             listing.begin()
@@ -169,25 +167,19 @@ class PinCache:
                 failures.append(error)
         for catalog in listings:
             self._ensure_thread(catalog)
-        names = [
-            listing.outcome.get()
-            for listing in listings.values()
-            if listing.outcome is not None
-        ]
-        if not names and failures:
+        if failures and not any(listing.outcome for listing in listings.values()):
             raise failures[0]
-        return self._in_order(names)
+        return self._in_order(listings.values())
 
     def relist(
         self, caller: str | None = None, is_open: Callable[[str], bool] = lambda _: True
     ) -> tuple[TableName, ...]:
         """List all tables, those of open catalogs as of now, for a name that is not in the list held.
 
-        No error may name a catalog that is not open to the caller. As of at most ``RELIST_S`` ago once this ``caller`` asked ``RELIST_BURST`` times in as many seconds; None is
-        everybody without a name, together.
+        No error may name a catalog that is not open to the caller. As of at most ``RELIST_S`` ago once this ``caller`` asked
+        ``RELIST_BURST`` times in as many seconds; None is everybody without a name, together.
 
-        Raises:
-            CatalogUnavailable: an open catalog, which may have it, never answered.
+        Raises CatalogUnavailable: an open catalog, which may have it, never answered.
         """
         listings = self._all_listings()
         opened = [listing for catalog, listing in listings.items() if is_open(catalog)]
@@ -196,32 +188,23 @@ class PinCache:
             listing.begin()
         for listing in opened:
             listing.read(since=since).get()
-        return self._in_order(
-            [
-                listing.outcome.get()
-                for listing in listings.values()
-                if listing.outcome is not None
-            ]
-        )
+        return self._in_order(listings.values())
 
     def check_listed(self, catalog: str) -> None:
         """Make sure that a catalog's list is of its latest reading: of a name that it lacks, nothing is known otherwise.
 
-        Raises:
-            CatalogUnavailable: the catalog did not answer the last time.
+        Raises CatalogUnavailable: the catalog did not answer the last time.
         """
         listing = self._all_listings().get(catalog)
         outcome = None if listing is None else listing.outcome
         if outcome is not None and isinstance(outcome.error, CatalogUnavailable):
-            raise CatalogUnavailable(outcome.error.message, **outcome.error.facts)
+            raise again(outcome.error)
 
     def _listed_since(self, caller: str | None) -> float:
         """Return when a listing must have begun to do for a name that a caller misses."""
         now = self._clock()
         with self._lock:
-            earlier = self._relisted_at.get(caller)
-            if earlier is None:
-                earlier = self._relisted_at[caller] = deque(maxlen=RELIST_BURST)
+            earlier = self._relisted_at.setdefault(caller, deque(maxlen=RELIST_BURST))
             if len(earlier) == RELIST_BURST and now - earlier[0] < RELIST_BURST * RELIST_S:
                 return now - RELIST_S
             earlier.append(now)
@@ -271,9 +254,7 @@ class PinCache:
                     if table.catalog == catalog and now - value.used_at > self._idle_s:
                         del self._pins[table]
                 due = [value for name, value in listings.items() if name == catalog]
-                due += [
-                    value for table, value in self._pins.items() if table.catalog == catalog
-                ]
+                due += [pin for table, pin in self._pins.items() if table.catalog == catalog]
         for value in due:
             if self._stopped.is_set():
                 return
@@ -299,8 +280,12 @@ class PinCache:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _in_order(self, listed: list[tuple[TableName, ...]]) -> tuple[TableName, ...]:
+    def _in_order(
+        self, listings: Iterable[RefreshedValue[tuple[TableName, ...]]]
+    ) -> tuple[TableName, ...]:
         """Return all tables, sorted; the same object as before where nothing changed."""
+        outcomes = (listing.outcome for listing in listings)
+        listed = [outcome.get() for outcome in outcomes if outcome is not None]
         before, tables = self._sorted
         if listed != before:
             tables = tuple(sorted(chain.from_iterable(listed)))

@@ -42,8 +42,7 @@ class StoreFacts:
 def probe_store(properties: Mapping[str, str], location: str) -> StoreFacts:
     """Write, read and remove a small file below ``location``; where only writing is denied, ask for a file instead.
 
-    Raises:
-        ColdStoreUnavailable: files can neither be written nor read. The message ends with what to do, after "; ".
+    Raises ColdStoreUnavailable: files can neither be written nor read. The message ends with what to do, after "; ".
     """
     path = f"{location.rstrip('/')}/{PROBE_PREFIX}{uuid.uuid4().hex}"
     io = load_file_io(with_file_io(properties), location)
@@ -55,18 +54,18 @@ def probe_store(properties: Mapping[str, str], location: str) -> StoreFacts:
         if not is_denied(error):
             raise _failure("written", error) from error
         # The file does not exist: with read rights the answer is "not found", without them another refusal.
-        with _reading():
+        with _failing("read"):
             io.new_input(path).exists()
         return StoreFacts(may_write=False)
     try:
-        with _reading(), io.new_input(path).open() as file:
+        with _failing("read"), io.new_input(path).open() as file:
             if file.read() != _CONTENT:
-                raise ColdStoreUnavailable(
-                    f"the store gives back other bytes than were written; {_LOOK}."
-                )
+                why = "the store gives back other bytes than were written"
+                raise ColdStoreUnavailable(f"{why}; {_LOOK}.")
         return StoreFacts(may_write=True, ahead_s=_ahead(io, path, before))
     finally:
-        _remove(io, path)
+        with _failing("removed"):
+            io.delete(path)
 
 
 def catalog_skew(properties: Mapping[str, str]) -> float | None:
@@ -99,10 +98,8 @@ def may_commit(properties: Mapping[str, str]) -> bool | None:
     engine = create_engine(uri)
     try:
         with engine.connect() as connection:
-            may = connection.execute(
-                text("SELECT has_table_privilege('iceberg_tables', 'UPDATE')")
-            )
-            return bool(may.scalar())
+            asks = text("SELECT has_table_privilege('iceberg_tables', 'UPDATE')")
+            return bool(connection.execute(asks).scalar())
     except DBAPIError:
         return None
     finally:
@@ -110,18 +107,11 @@ def may_commit(properties: Mapping[str, str]) -> bool | None:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _failing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _failure("read", error) from error
-
-
-def _remove(io: FileIO, path: str) -> None:
-    try:
-        io.delete(path)
-    except OSError as error:
-        raise _failure("removed", error) from error
+        raise _failure(what, error) from error
 
 
 def _failure(what: str, error: OSError) -> ColdStoreUnavailable:

@@ -7,12 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from planner.errors import (
-    CatalogUnavailable,
-    FederationError,
-    Inconsistent,
-    RequestError,
-)
+from planner.errors import CatalogUnavailable, FederationError, Inconsistent, RequestError
 
 T = TypeVar("T")
 
@@ -36,10 +31,15 @@ class Outcome(Generic[T]):
         return Outcome(value, error, requested_at, self.confirmed_at, failing_from)
 
     def get(self) -> T:
-        """Return the value; else raise the verdict, as a new error: it is raised in many threads."""
+        """Return the value; else raise the verdict."""
         if self.value is None and self.error is not None:
-            raise type(self.error)(self.error.message, **self.error.facts) from self.error
+            raise again(self.error) from self.error
         return cast("T", self.value)
+
+
+def again(error: FederationError) -> FederationError:
+    """Return an error as a new one: it is raised in many threads."""
+    return type(error)(error.message, **error.facts)
 
 
 class _Reading:
@@ -137,7 +137,7 @@ class RefreshedValue(Generic[T]):
         if error is not None and not isinstance(error, FederationError):
             raise error
         if self.outcome is None and error is not None:
-            raise type(error)(error.message, **error.facts) from error
+            raise again(error) from error
         return cast("Outcome[T]", self.outcome)
 
     def _unreadable(self) -> Outcome[T]:

@@ -25,13 +25,9 @@ def relation_of(cold: ColdSlice, files: FileList, names: Collection[str] | None)
         frozenset(column.name for column in cold.schema.columns if column.field_id in fields)
         for fields in (files.without_nan, files.without_zero)
     )
-    columns = [
-        column for column in cold.schema.columns if names is None or column.name in names
-    ]
+    columns = [each for each in cold.schema.columns if names is None or each.name in names]
     return SqlRelation(
-        read_sql(columns, files),
-        without_nan=without_nan,
-        without_zero=without_zero,
+        read_sql(columns, files), without_nan=without_nan, without_zero=without_zero
     )
 
 

@@ -6,8 +6,6 @@ table's own properties say: a table's owner may not name a store (``connectors.i
 pyiceberg 0.12 waits for an answer without end: a catalog whose machine is gone would keep the thread that waits, and
 all others that want the catalog. The limits are named as Iceberg's Java client names them, which has none by default
 either (``connectors.spark.catalogs``).
-
-Tables of a catalog that hands out keys by place: several stores, or folders, of one table.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from typing import Any
 
 from pyiceberg.catalog import rest
 from pyiceberg.catalog.rest import TableResponse
-from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from requests import Response, Session
 
@@ -30,7 +27,6 @@ from planner.errors import BadConfig
 
 #: Iceberg's name for a catalog that hands out no keys, and signs each request to the store itself.
 _SIGNING = "s3.remote-signing-enabled"
-
 _KEY = "s3.access-key-id"
 
 
@@ -69,14 +65,8 @@ class RestCatalog(rest.RestCatalog):
     def _response_to_table(
         self, identifier_tuple: tuple[str, ...], table_response: TableResponse
     ) -> Table:
-        table = VendedTable(
-            identifier=identifier_tuple,
-            metadata_location=table_response.metadata_location or "",
-            metadata=table_response.metadata,
-            io=self._file_io_of(identifier_tuple, table_response),
-            catalog=self,
-            config=table_response.config,
-        )
+        options = self._of_response(identifier_tuple, table_response)
+        table = VendedTable(**options, config=table_response.config)
         table.by_prefix = tuple(
             (entry.prefix, entry.config) for entry in table_response.storage_credentials
         )
@@ -85,27 +75,27 @@ class RestCatalog(rest.RestCatalog):
     def _response_to_staged_table(
         self, identifier_tuple: tuple[str, ...], table_response: TableResponse
     ) -> StagedTable:
-        return StagedTable(
-            identifier=identifier_tuple,
-            metadata_location=table_response.metadata_location or "",
-            metadata=table_response.metadata,
-            io=self._file_io_of(identifier_tuple, table_response),
-            catalog=self,
-        )
+        return StagedTable(**self._of_response(identifier_tuple, table_response))
 
-    def _file_io_of(self, identifier: tuple[str, ...], response: TableResponse) -> FileIO:
-        """Return what reads a table's files: as the catalog says, and not as the table's own properties do."""
-        return self._load_file_io(
-            self._handed_out(identifier, response), response.metadata_location
-        )
+    def _of_response(
+        self, identifier: tuple[str, ...], response: TableResponse
+    ) -> dict[str, Any]:
+        """Return what a table is made of; ``io`` reads as the catalog says, and not as the table's own properties do."""
+        properties = self._handed_out(identifier, response)
+        return {
+            "identifier": identifier,
+            "metadata_location": response.metadata_location or "",
+            "metadata": response.metadata,
+            "io": self._load_file_io(properties, response.metadata_location),
+            "catalog": self,
+        }
 
     def _handed_out(
         self, identifier: tuple[str, ...], response: TableResponse
     ) -> dict[str, str]:
         """Return what the catalog says of reading a table's files.
 
-        Raises:
-            BadConfig: only requests that the catalog signs could read them.
+        Raises BadConfig: only requests that the catalog signs could read them.
         """
         keys = self._resolve_storage_credentials(
             response.storage_credentials, response.metadata_location
@@ -113,11 +103,8 @@ class RestCatalog(rest.RestCatalog):
         vended: dict[str, str] = {**response.config, **keys}
         merged = {**self.properties, **vended}
         is_own = str(self.properties.get(_SIGNING, "")).lower() == "false"
-        if (
-            str(merged.get(_SIGNING, "")).lower() == "true"
-            and _KEY not in merged
-            and not is_own
-        ):
+        signs = str(merged.get(_SIGNING, "")).lower() == "true"
+        if signs and _KEY not in merged and not is_own:
             raise BadConfig(
                 f"{self.name}.{'.'.join(identifier)}: its catalog hands out no keys, and signs each request to the store "
                 f"({_SIGNING}), which is not done here; let it hand out keys, name keys in catalogs.{self.name}, or, where "

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
 from cachetools import LRUCache, cachedmethod
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from connectors.iceberg.catalogs import Catalogs
-from connectors.iceberg.errors import file_errors
-from connectors.iceberg.file_access import FileAccess
-from connectors.iceberg.file_io import OwnFiles
+from connectors.iceberg.errors import pinned_errors
+from connectors.iceberg.file_access import EngineCalls, FileAccess
+from connectors.iceberg.file_io import OwnFiles, table_metadata
 from connectors.iceberg.history_facts import (
     TableEvidence,
     own_schema_id,
@@ -37,13 +36,7 @@ from planner.column_statistics import UuidStatistics, uuid_statistics
 from planner.errors import CutExpired, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
-from planner.reading.filters import (
-    EVERY_FILE,
-    EVERYTHING,
-    FileSpan,
-    ScanFilter,
-    position_of,
-)
+from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter, position_of
 from planner.schema import TableSchema
 from planner.seam.cut import ColdSlice, Pin, PinReference
 from planner.seam.snapshots import Retained
@@ -59,6 +52,7 @@ _EMPTY_BYTES = 4_096
 _VALUE_BYTES = 200
 #: Lists of retained snapshots by metadata location: of the pins in use, some tens of bytes a snapshot.
 MAX_REMEMBERED_RETAINED = 256
+_NO_ENGINE = EngineCalls()
 
 
 class IcebergStore:
@@ -70,25 +64,20 @@ class IcebergStore:
         *,
         max_cache_memory_bytes: int = 512 << 20,
         roots: CatalogRoots | None = None,
-        take_secret: Callable[[str], None] | None = None,
-        open_file: Callable[[str], None] | None = None,
-        try_manifests: Callable[[str, int], None] | None = None,
+        engine: EngineCalls = _NO_ENGINE,
     ) -> None:
         """``catalogs``: pyiceberg properties by catalog name.
 
         ``roots`` are by default the catalogs' warehouses: a table reads below its catalog's, and its own location.
-        ``take_secret`` gets a CREATE SECRET for each table whose catalog hands out keys with it, and again for each new key.
-        ``open_file`` has the engine keep length and footer of a file, ``try_manifests`` read all manifests of a snapshot.
         """
         self._catalogs = Catalogs(catalogs, roots)
-        self.files = FileAccess(self._catalogs, take_secret)
+        self.files = FileAccess(self._catalogs, engine.take_secret)
         self._lock = threading.Lock()
         self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(
             self._manifests,
             lambda cold: self.files.of(cold.table, cold.metadata_location),
-            open_file,
-            try_manifests,
+            engine,
         )
         self._evidence: LRUCache[tuple[object, ...], Any] = LRUCache(MAX_REMEMBERED_EVIDENCE)
         #: Relations of lists of files, each with the bytes it counts for.
@@ -111,11 +100,10 @@ class IcebergStore:
     def pin_at(self, reference: PinReference) -> Pin:
         table, snapshot_id = reference.table, reference.snapshot_id
         loaded = self._catalogs.load(table)
-        facts = {"table": str(table), "snapshot_id": snapshot_id}
         expired = SnapshotExpired(
-            f"{table}: the metadata file the ticket names is not one of this table's any more; plan the "
-            f"statement again.",
-            **facts,
+            f"{table}: the metadata file the ticket names is not one of this table's any more; plan the statement again.",
+            table=str(table),
+            snapshot_id=snapshot_id,
         )
         if str(loaded.metadata.table_uuid) != reference.table_uuid:
             raise expired
@@ -131,7 +119,7 @@ class IcebergStore:
             folder = loaded.metadata_location.rpartition("/")[0]
             location = f"{folder}/{reference.metadata_file}"
         if location != loaded.metadata_location:
-            with file_errors(f"{table}: its metadata file", gone=SnapshotExpired, **facts):
+            with pinned_errors(reference, "its metadata file"):
                 loaded = self._catalogs.at_location(table, loaded, location)
         metadata = loaded.metadata
         if str(metadata.table_uuid) != reference.table_uuid:
@@ -145,7 +133,7 @@ class IcebergStore:
         return self._pin(table, loaded, version)
 
     def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
-        metadata, io = self._metadata(pin)
+        io, metadata = self._metadata(pin)
         version = metadata.snapshot_by_id(snapshot_id)
         if version is None:
             raise CutExpired(
@@ -165,29 +153,29 @@ class IcebergStore:
         lock=lambda self: self._lock,
     )
     def retained(self, pin: Pin) -> Retained:
-        return retained_of(self._metadata(pin)[0])
+        return retained_of(self._metadata(pin)[1])
 
     def own_schema(self, table: TableName, cold: ColdSlice) -> TableSchema:
         """Return the schema that a slice's snapshot was written with: how readers of another engine show it.
 
-        Raises:
-            SnapshotExpired, ColdStoreUnavailable: as ``scan``.
+        Raises SnapshotExpired, ColdStoreUnavailable as ``scan``.
         """
         with self._reading(cold):
-            io = self.files.of(cold.table, cold.metadata_location)
-            metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
-            version = metadata.snapshot_by_id(cold.snapshot_id or 0)
+            _, metadata = self._opened(cold)
+            version = version_of(metadata, cold)
             if version is None:
                 raise FileNotFoundError
         schemas = {schema.schema_id: schema for schema in metadata.schemas}
         own = schemas[own_schema_id(metadata, version)]
         return table_schema(table, own, metadata.name_mapping())
 
-    def _metadata(self, pin: Pin) -> tuple[TableMetadata, OwnFiles]:
-        facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
-        with file_errors(f"{pin.table}: its metadata file", gone=SnapshotExpired, **facts):
-            io = self.files.of(pin.table, pin.metadata_location)
-            return FromInputFile.table_metadata(io.new_input(pin.metadata_location)), io
+    def _metadata(self, pin: Pin) -> tuple[OwnFiles, TableMetadata]:
+        with pinned_errors(pin, "its metadata file"):
+            return self._opened(pin)
+
+    def _opened(self, pinned: Pin | ColdSlice) -> tuple[OwnFiles, TableMetadata]:
+        io = self.files.of(pinned.table, pinned.metadata_location)
+        return io, table_metadata(io, pinned.metadata_location)
 
     def _pin(
         self, table: TableName, loaded: Table, version: IcebergSnapshot | None = None
@@ -235,14 +223,14 @@ class IcebergStore:
                 return SqlRelation(self.extension_sql(cold))
         if files is None:
             raise StalePlan(
-                f"snapshot {cold.snapshot_id}: its files were told apart when the statement was planned, and are not any "
-                f"more; plan the statement again.",
+                f"snapshot {cold.snapshot_id}: its files were told apart when the statement was planned, and are not any more; "
+                f"plan the statement again.",
                 snapshot_id=cold.snapshot_id,
             )
         files = files.within(span)
         relation = relation_of(cold, files, names) if files.paths else no_rows(cold)
         size = len(relation.sql) if isinstance(relation, SqlRelation) else _EMPTY_BYTES
-        with self._lock, contextlib.suppress(ValueError):  # larger than all that is cached
+        with self._lock, suppress(ValueError):  # larger than all that is cached
             values = sum(
                 len(condition.values) for conditions in rows for condition in conditions
             )
@@ -252,8 +240,7 @@ class IcebergStore:
     def lowest_offset(self, cold: ColdSlice) -> int:
         """Return an offset that no row of a slice is below, by the bounds of its files; 0 where they do not tell.
 
-        Raises:
-            As ``scan``.
+        Raises as ``scan``.
         """
         if cold.snapshot_id is None:
             return 0
@@ -264,10 +251,8 @@ class IcebergStore:
     def comparable_floats(self, cold: ColdSlice) -> frozenset[int]:
         """Return the ids of floating fields of which statistics and dictionaries of files tell what SQL would.
 
-        No row has NaN there, which bounds leave out, or a zero: files tell -0.0 from 0.0, which are equal to SQL.
-
-        Raises:
-            As ``scan``.
+        No row has NaN there, which bounds leave out, or a zero: files tell -0.0 from 0.0, which are equal to SQL. Raises as
+        ``scan``.
         """
         if cold.snapshot_id is None:
             return frozenset()
@@ -275,12 +260,8 @@ class IcebergStore:
             return self._plan.comparable_floats(cold)
 
     def uuid_statistics(self, pin: Pin) -> UuidStatistics:
-        """Return which uuids of a table get statistics, by its properties and its files' manifests.
-
-        Raises:
-            As ``scan``.
-        """
-        properties = self._metadata(pin)[0].properties
+        """Return which uuids of a table get statistics, by its properties and its files' manifests. Raises as ``scan``."""
+        properties = self._metadata(pin)[1].properties
         cold = ColdSlice(pin.table, pin.metadata_location, pin.snapshot_id, pin.schema)
         with self._reading(cold):
             return uuid_statistics(pin.schema.arrow, properties, self._plan.bounded(cold))
@@ -290,10 +271,7 @@ class IcebergStore:
     ) -> tuple[tuple[SqlRelation, ...], bool]:
         """Name the rows of a slice as at most ``count`` relations that together are ``scan``, and whether these are files.
 
-        False: the engine chooses, and there is one relation. Each needs nothing but the engine to be read.
-
-        Raises:
-            As ``scan``.
+        False: the engine chooses, and there is one relation. Each needs nothing but the engine to be read. Raises as ``scan``.
         """
         if cold.snapshot_id is None:
             return (), True
@@ -303,25 +281,22 @@ class IcebergStore:
                 return (SqlRelation(self.extension_sql(cold)),), False
         columns = [column for column in cold.schema.columns if column.name in names]
         groups = [files.paths[start::count] for start in range(min(count, len(files.paths)))]
-        return tuple(
-            SqlRelation(
-                read_sql(columns, replace(files, paths=group, rows=files.rows // len(groups)))
-            )
-            for group in groups
-        ), True
+        lists = (
+            replace(files, paths=paths, rows=files.rows // len(groups)) for paths in groups
+        )
+        return tuple(SqlRelation(read_sql(columns, each)) for each in lists), True
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
         with self._reading(cold):
-            _, snapshot = self._snapshot(cold)
-        summary = snapshot.summary if snapshot is not None else None
-        if summary is None:
-            return ColdTotals(0, 0, 0) if snapshot is None else ColdTotals()
-        return ColdTotals(
-            *(
-                int(text) if (text := summary.get(key)) is not None else None
-                for key in ("total-records", "total-data-files", "total-files-size")
-            )
+            snapshot = version_of(self._opened(cold)[1], cold)
+        if snapshot is None:
+            return ColdTotals(0, 0, 0)
+        if snapshot.summary is None:
+            return ColdTotals()
+        texts = map(
+            snapshot.summary.get, ("total-records", "total-data-files", "total-files-size")
         )
+        return ColdTotals(*(None if text is None else int(text) for text in texts))
 
     def count_rows(self, cold: ColdSlice) -> int | None:
         if cold.snapshot_id is None:
@@ -341,11 +316,8 @@ class IcebergStore:
         return list(zip(map(position_of, files.paths), files.lengths, strict=True))
 
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
-        if cold.snapshot_id is None:
-            return 0
-        with self._reading(cold):
-            files = self._plan.files(cold, rows)
-        return None if files is None else len(files.paths)
+        positions = self.file_positions(cold, rows)
+        return None if positions is None else len(positions)
 
     def extension_sql(self, cold: ColdSlice) -> str:
         """Return the slice's rows as DuckDB's own extension reads them, without what it gets wrong."""
@@ -357,23 +329,16 @@ class IcebergStore:
         Raises SnapshotExpired or ColdStoreUnavailable.
         """
         with self._reading(cold):
-            io, snapshot = self._snapshot(cold)
+            io, metadata = self._opened(cold)
+            snapshot = version_of(metadata, cold)
             for manifest in snapshot.manifests(io) if snapshot is not None else ():
                 for entry in manifest.fetch_manifest_entry(io):
                     if not io.new_input(entry.data_file.file_path).exists():
                         raise FileNotFoundError
 
-    def _snapshot(self, cold: ColdSlice) -> tuple[OwnFiles, IcebergSnapshot | None]:
-        io = self.files.of(cold.table, cold.metadata_location)
-        metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
-        return io, version_of(metadata, cold)
-
-    @contextlib.contextmanager
-    def _reading(self, cold: ColdSlice) -> Iterator[None]:
+    def _reading(self, cold: ColdSlice) -> AbstractContextManager[None]:
         """Translate errors, and name the table."""
-        what, table = f"{cold.table}: snapshot {cold.snapshot_id}", str(cold.table)
-        with file_errors(what, gone=SnapshotExpired, table=table, snapshot_id=cold.snapshot_id):
-            yield
+        return pinned_errors(cold, f"snapshot {cold.snapshot_id}")
 
     def close(self) -> None:
         self._plan.close()

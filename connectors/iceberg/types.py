@@ -43,8 +43,7 @@ _TO_ICEBERG = {arrow: kind for kind, arrow in _PRIMITIVES}
 def table_schema(table: TableName, schema: Schema, mapping: NameMapping | None) -> TableSchema:
     """Convert an Iceberg schema. ``mapping`` adds the names a record may use besides the current one.
 
-    Raises:
-        UnsupportedType: a column is of a type no engine of ours shows.
+    Raises UnsupportedType: a column is of a type no engine of ours shows.
     """
     names = (
         {} if mapping is None else {mapped.field_id: tuple(mapped.names) for mapped in mapping}

@@ -175,12 +175,11 @@ class TableLoop(Generic[T]):
                     if clock_s >= look_at_s or ended:
                         self._check_all()
                         self._list(clock_s)
-                        due = self._due(clock_s)
-                        for name in choose(
-                            due, set(self._running), at_once=self.limits.at_once
-                        ):
+                        due, at_once = self._due(clock_s), self.limits.at_once
+                        for name in choose(due, set(self._running), at_once=at_once):
+                            table, trigger = self._tables[name], due[name]
                             self._running[name] = pool.submit(
-                                self.job.run, self._tables[name], due[name], self
+                                self.job.run, table, trigger, self
                             )
                         look_at_s = clock_s + self.limits.poll_s
                     time.sleep(min(_TICK_S, self.limits.poll_s))
@@ -230,11 +229,10 @@ class TableLoop(Generic[T]):
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             _, late = wait(rounds.values(), self.limits.stop_s)
-            if late:
-                for name, future in rounds.items():
-                    if future in late:
-                        self.job.cancel(self._tables[name])
-                wait(late, self.limits.stop_s)
+            for name, future in rounds.items():
+                if future in late:
+                    self.job.cancel(self._tables[name])
+            wait(late, self.limits.stop_s)
 
     # --- which tables there are ---
 

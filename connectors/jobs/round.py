@@ -69,7 +69,7 @@ def tier_once(
         check_topic(pin.table, pin.watermark, pin.binding.topic)
     bounds = log.measure([pin.binding.address])[pin.binding.address]
     plan = plan_tiering(pin, bounds, budget, bytes_per_offset=bytes_per_offset)
-    ends = {part.partition: part.log_end for part in bounds.partitions}
+    ends = {each.partition: each.log_end for each in bounds.partitions}
     if not plan.advances or not is_due(pin, bounds):
         return RoundResult(plan, plan.start, False, Outcomes(), _lag(ends, plan.start))
     source = TopicSource(bounds.topic, bounds.topic_id)
@@ -85,16 +85,9 @@ def tier_once(
     except FederationError:
         target.discard(staged)
         raise
-    return RoundResult(
-        plan=plan,
-        watermark=watermark,
-        published=True,
-        outcomes=staged.outcomes,
-        lag=_lag(ends, watermark),
-        stage_s=staged_s - began_s,
-        publish_s=time.monotonic() - staged_s,
-        log_bytes=staged.log_bytes,
-    )
+    lag, publish_s = _lag(ends, watermark), time.monotonic() - staged_s
+    took_s = (staged_s - began_s, publish_s)
+    return RoundResult(plan, watermark, True, staged.outcomes, lag, *took_s, staged.log_bytes)
 
 
 def _check_history(
@@ -110,11 +103,8 @@ def _check_history(
         LogTruncated: it has not, and may have other records there (an unclean leader election).
     """
     before, current = epochs.as_dict(), now.epochs.as_dict()
-    changed = {
-        at: offset
-        for at, offset in offsets
-        if at in before and before[at] < current.get(at, before[at])
-    }
+    later = {at for at, epoch in before.items() if epoch < current.get(at, epoch)}
+    changed = {at: offset for at, offset in offsets if at in later}
     if changed:
         log.check_history(source, changed, {at: before[at] for at in changed})
 

@@ -20,14 +20,7 @@ from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, Pin, check_topic
 from planner.tiering.plan import TieringBudget
 from planner.tiering.schedule import Backfill
-from planner.tiering.triggers import (
-    ColdSurvey,
-    Lag,
-    LogRetention,
-    Trigger,
-    decide,
-    measure_lag,
-)
+from planner.tiering.triggers import ColdSurvey, Lag, LogRetention, Trigger, decide, measure_lag
 
 #: After a conflict another tierer has advanced the watermark: continue from there at once.
 CONFLICT_ATTEMPTS = 5
@@ -70,16 +63,13 @@ class TieringTable(JobTable):
 
     @property
     def pinned(self) -> Pin:
-        if self.pin is None:
-            raise AssertionError
+        assert self.pin is not None  # noqa: S101 - it was read
         return self.pin
 
     @property
     def binding(self) -> Binding:
-        binding = self.pinned.binding
-        if binding is None:
-            raise AssertionError
-        return binding
+        assert self.pinned.binding is not None  # noqa: S101 - as ``TieringJob.read`` checks
+        return self.pinned.binding
 
     def lag(
         self, log: Log, pin: Pin, bounds: LogBounds, *, clock_s: float, now_s: float
@@ -99,12 +89,10 @@ class TieringTable(JobTable):
             pin,
             bounds,
             self.survey,
+            replace(self.retention, earlier=self._earlier, elapsed_s=clock_s - self._earlier_s),
             bytes_per_offset=self.bytes_per_offset,
             # Clocks of other machines may be ahead.
             age_s=max(0.0, now_s - max(self.survey.published_at_s or 0.0, self.caught_up_at_s)),
-            retention=self.retention,
-            earlier=self._earlier,
-            elapsed_s=clock_s - self._earlier_s,
         )
         if not lag.rows:
             self.caught_up_at_s = now_s
@@ -134,11 +122,9 @@ class TieringTable(JobTable):
 def sampled_bytes(log: Log, bounds: LogBounds) -> float | None:
     """Return the mean size of a record's value, from a few of the newest; None when none could be read."""
     newest = [
-        OffsetRange(
-            part.partition, max(part.log_start, part.log_end - _SAMPLE_OFFSETS), part.log_end
-        )
-        for part in bounds.partitions
-        if part.log_end > part.log_start
+        OffsetRange(at.partition, max(at.log_start, at.log_end - _SAMPLE_OFFSETS), at.log_end)
+        for at in bounds.partitions
+        if at.log_end > at.log_start
     ][:_SAMPLE_PARTITIONS]
     size = rows = 0
     try:
@@ -229,11 +215,8 @@ class TieringJob:
             if topic not in bounds and not loop.stopping:
                 with loop.guarded(table):
                     bounds |= self.log.measure([topic])
-        return [
-            (table, bounds[table.binding.address])
-            for table in tables
-            if table.binding.address in bounds
-        ]
+        addressed = ((table, table.binding.address) for table in tables)
+        return [(table, bounds[topic]) for table, topic in addressed if topic in bounds]
 
     def run(
         self, table: TieringTable, trigger: Trigger, loop: TableLoop[TieringTable]
@@ -257,12 +240,8 @@ class TieringJob:
         while True:
             done = self._attempt(table, always, budget, loop)
             if done.published:
-                most = self._budget(table).max_rows
-                budget = replace(
-                    budget,
-                    max_rows=min(most, done.offsets_in(self.limits.publish_s)),
-                    start_rows=None,
-                )
+                rows = min(self._budget(table).max_rows, done.offsets_in(self.limits.publish_s))
+                budget = replace(budget, max_rows=rows, start_rows=None)
                 backfill = table.published(done, loop.clock())
                 loop.tell(events.RoundPublished(table.name, done, _DRAIN, backfill))
             if loop.stopping or done.lag == 0 or not done.published:
@@ -273,10 +252,8 @@ class TieringJob:
 
     def _budget(self, table: TieringTable) -> TieringBudget:
         most = self.limits.max_rows
-        return TieringBudget(
-            max_rows=min(most, table.survey.options.max_rows or most),
-            split_rows=self.limits.split_rows,
-        )
+        rows = min(most, table.survey.options.max_rows or most)
+        return TieringBudget(max_rows=rows, split_rows=self.limits.split_rows)
 
     def _attempt(
         self,
@@ -287,12 +264,9 @@ class TieringJob:
     ) -> RoundResult:
         for attempt in itertools.count(1):
             try:
+                size = table.bytes_per_offset or 1.0
                 return tier_once(
-                    self.log,
-                    table.target,
-                    budget,
-                    bytes_per_offset=table.bytes_per_offset or 1.0,
-                    is_due=is_due,
+                    self.log, table.target, budget, bytes_per_offset=size, is_due=is_due
                 )
             except StalePlan as error:
                 loop.tell(events.RoundRefused(table.name, error))

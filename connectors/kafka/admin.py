@@ -1,7 +1,4 @@
-"""Kafka's admin client: one future for many offsets, and topic ids that do not leak.
-
-What brokers keep of a topic, by its settings, if they tell: the user may lack DescribeConfigs.
-"""
+"""Kafka's admin client: one future for many offsets, topic ids that do not leak, and topics' settings as far as told."""
 
 from __future__ import annotations
 
@@ -40,7 +37,6 @@ Offsets = Future[Any]
 _KEEPS_IDS = str(confluent_kafka.__version__) == "2.16.1"
 
 _give_back = ctypes.pythonapi.Py_DecRef
-
 _give_back.argtypes, _give_back.restype = [ctypes.py_object], None
 
 
@@ -104,7 +100,7 @@ class RetentionReader:
     """Reads ``retention.ms`` and ``retention.bytes``. Connects at the first call. Thread-safe."""
 
     def __init__(
-        self, clusters: Mapping[str, Mapping[str, str]], timeout_s: float = 5.0
+        self, clusters: Mapping[str, Mapping[str, str]], timeout_s: float = _TIMEOUT_S
     ) -> None:
         """``clusters`` as for ``KafkaClusters``, with its errors."""
         self._admins = {}
@@ -117,9 +113,9 @@ class RetentionReader:
         """Return the retention of each topic, by address, whose settings are readable."""
         retentions: dict[str, LogRetention] = {}
         answers: dict[str, Future[Any]] = {}
-        for cluster, part in by_cluster(topics).items():
+        for cluster, own in by_cluster(topics).items():
             if cluster in self._admins:
-                answers |= self._admins[cluster].settings_of(part, self._timeout_s)
+                answers |= self._admins[cluster].settings_of(own, self._timeout_s)
         for name, answer in answers.items():
             with contextlib.suppress(KafkaException, TimeoutError):
                 settings = answer.result(self._timeout_s + 1)

@@ -10,18 +10,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import (
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-from confluent_kafka.admin import (  # OffsetSpec is not in its __all__
-    OffsetSpec,
-)
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from connectors.kafka.admin import Admin, Offsets
 from connectors.kafka.errors import Meaning, is_tls_alert, meaning, no_answer, translate
@@ -53,6 +46,7 @@ class _Identity:
 class BoundsRequest:
     """Requests under way. ``previous`` was noted before they were sent: answers may arrive out of order.
 
+    ``offsets`` are log ends, log starts and, if wanted, high watermarks; none before partitions are known.
     ``may_cross``: the last round had a log start beyond the log end, both of the same time.
     """
 
@@ -63,9 +57,7 @@ class BoundsRequest:
     previous: Mapping[str, LastEnds]
     described: Mapping[str, Future[Any]]
     cluster: Future[Any] | None
-    ends: Offsets | None = None
-    starts: Offsets | None = None
-    high_watermarks: Offsets | None = None
+    offsets: Sequence[Offsets] = ()
     may_cross: bool = False
 
 
@@ -125,17 +117,12 @@ class BoundsReader:
 
     def begin_identity(self, topic: str, *, deadline: float) -> BoundsRequest:
         """Request the topic's id only; return at once."""
-        timeout_s = max(0.05, deadline - time.monotonic())
         client = self._admin
-        described = client.described([topic], timeout_s)
+        described = client.described([topic], max(0.05, deadline - time.monotonic()))
         return BoundsRequest(client, (topic,), deadline, {}, {}, described, None)
 
     def settle_identity(self, round_: BoundsRequest) -> str:
-        """Return the topic's id.
-
-        Raises:
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
-        """
+        """Return the topic's id. Raises UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``."""
         topic = round_.topics[0]
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         while True:
@@ -146,13 +133,17 @@ class BoundsReader:
                 round_ = self.begin_identity(topic, deadline=round_.deadline)
 
     def begin(
-        self, topics: Sequence[str], *, deadline: float, is_first: bool = True
+        self,
+        topics: Sequence[str],
+        *,
+        deadline: float,
+        is_first: bool = True,
+        may_cross: bool = False,
     ) -> BoundsRequest:
         """Send a round and return at once. ``deadline`` is a time of ``time.monotonic``."""
         names = tuple(dict.fromkeys(topics))
-        timeout_s = max(0.05, deadline - time.monotonic())
-        if is_first:
-            timeout_s = min(timeout_s, _FIRST_ROUND_S)
+        left_s = max(0.05, deadline - time.monotonic())
+        timeout_s = min(left_s, _FIRST_ROUND_S) if is_first else left_s
         with self._lock:
             identities = {
                 name: self._identities[name] for name in names if name in self._identities
@@ -166,32 +157,23 @@ class BoundsReader:
             for name, identity in identities.items()
             for partition in identity.partitions
         ]
-        # Ends first: a broker answers in order on one connection, so the ids are not older than the ends.
-        ends = _requested(client, pairs, _LATEST, timeout_s)
-        starts = _requested(client, pairs, _EARLIEST, timeout_s)
-        high = None
-        if self._with_high_watermark:
-            high = _requested(client, pairs, _LATEST, timeout_s, committed=False)
+        offsets = []
+        if pairs:
+            # Ends first: a broker answers in order on one connection, so the ids are not older than the ends.
+            offsets.append(_requested(client, pairs, _LATEST, timeout_s))
+            offsets.append(_requested(client, pairs, _EARLIEST, timeout_s))
+            if self._with_high_watermark:
+                high = _requested(client, pairs, _LATEST, timeout_s, committed=False)
+                offsets.append(high)
         described = client.described(names, timeout_s)
         cluster = None if has_cluster else client.describe_cluster(request_timeout=timeout_s)
-        return BoundsRequest(
-            client,
-            names,
-            deadline,
-            identities,
-            previous,
-            described,
-            cluster,
-            ends,
-            starts,
-            high,
-        )
+        sent = (client, names, deadline, identities, previous, described, cluster)
+        return BoundsRequest(*sent, offsets, may_cross)
 
     def settle(self, round_: BoundsRequest) -> dict[str, LogBounds]:
         """Wait for a round's answers, repeating it while that helps.
 
-        Raises:
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
+        Raises UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
         """
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         reason: _AskAgain | None = None
@@ -202,16 +184,15 @@ class BoundsReader:
                 if reason is None or not _says_more(reason, again):
                     reason = again
                 self._pause(again, reason, round_, unknown_until)
-                may_cross = round_.may_cross or isinstance(again, _Crossed)
-                round_ = self.begin(round_.topics, deadline=round_.deadline, is_first=False)
-                round_ = replace(round_, may_cross=may_cross)
+                round_ = self.begin(
+                    round_.topics,
+                    deadline=round_.deadline,
+                    is_first=False,
+                    may_cross=round_.may_cross or isinstance(again, _Crossed),
+                )
 
     def _pause(
-        self,
-        again: _AskAgain,
-        reason: _AskAgain,
-        round_: BoundsRequest,
-        unknown_until: float,
+        self, again: _AskAgain, reason: _AskAgain, round_: BoundsRequest, unknown_until: float
     ) -> None:
         """Wait before the next round, or raise ``reason``. The next round gets a client that answers."""
         if isinstance(again, _Silent):
@@ -257,13 +238,9 @@ class BoundsReader:
             raise _Unanswered(
                 no_answer(", ".join(changed), "the topic keeps changing"), pause_s=0
             )
-        ends, starts = _listed(round_.ends, round_), _listed(round_.starts, round_)
-        high = _listed(round_.high_watermarks, round_)
+        offsets = [_listed(future, round_) for future in round_.offsets]
         measured = {
-            name: self._bounds(
-                name, current[name], ends, starts, high, may_cross=round_.may_cross
-            )
-            for name in round_.topics
+            name: self._bounds(round_, name, current[name], offsets) for name in round_.topics
         }
         for bounds in measured.values():
             previous = round_.previous.get(bounds.topic)
@@ -280,25 +257,21 @@ class BoundsReader:
     def _identity(self, round_: BoundsRequest, topic: str) -> _Identity:
         description = _answer(round_.described[topic], round_, topic)
         return _Identity(
-            str(description.topic_id), tuple(sorted(part.id for part in description.partitions))
+            str(description.topic_id), tuple(sorted(each.id for each in description.partitions))
         )
 
     def _bounds(
         self,
+        round_: BoundsRequest,
         topic: str,
         identity: _Identity,
-        ends: _Listed,
-        starts: _Listed,
-        high: _Listed,
-        *,
-        may_cross: bool,
+        offsets: Sequence[_Listed],
     ) -> LogBounds:
         partitions = []
         for partition in identity.partitions:
-            at = (topic, partition)
-            end, start = _offset(ends, at), _offset(starts, at)
+            end, start, *high = (_offset(listed, (topic, partition)) for listed in offsets)
             # Requested at the same time, so retention may have moved the start past an older end.
-            if start.offset > end.offset and not may_cross:
+            if start.offset > end.offset and not round_.may_cross:
                 raise _Crossed(no_answer(topic, "log start and end cross"), pause_s=0)
             epoch = end.leader_epoch
             partitions.append(
@@ -309,7 +282,7 @@ class BoundsReader:
                     # retention removed those records: committed readers see the log empty from its start on.
                     max(start.offset, end.offset),
                     epoch if epoch is not None and epoch >= 0 else None,
-                    _offset(high, at).offset if high else None,
+                    high[0].offset if high else None,
                 )
             )
         cluster_id = self._cluster_id
@@ -319,9 +292,9 @@ class BoundsReader:
 
 
 def _says_more(earlier: _AskAgain, latest: _AskAgain) -> bool:
-    """Whether to raise an earlier round's reason: the latest was cut short by the deadline.
+    """Whether to raise an earlier round's reason, that a log is unavailable: the latest was cut short by the deadline.
 
-    Only if it is that logs are unavailable, too: that a log lost records is true of the latest answer or of none.
+    That a log lost records is true of the latest answer or of none.
     """
     return (
         isinstance(latest, _Unanswered)
@@ -337,9 +310,7 @@ def _requested(
     timeout_s: float,
     *,
     committed: bool = True,
-) -> Offsets | None:
-    if not pairs:
-        return None
+) -> Offsets:
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     requests = [
         TopicPartition(topic_name(topic), partition, spec._value) for topic, partition in pairs
@@ -357,9 +328,7 @@ def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:
         raise _failed(error.args[0], topic) from error
 
 
-def _listed(future: Offsets | None, round_: BoundsRequest) -> _Listed:
-    if future is None:
-        return {}
+def _listed(future: Offsets, round_: BoundsRequest) -> _Listed:
     answers = _answer(future, round_, round_.topics[0])
     addresses = {topic_name(topic): topic for topic in round_.topics}
     return {(addresses[tp.topic], tp.partition): answer for tp, answer in answers.items()}

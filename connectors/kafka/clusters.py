@@ -21,11 +21,7 @@ class KafkaClusters:
     """``planner.ports.Log`` for topics by their addresses (``planner.names``); each cluster has connections of its own."""
 
     def __init__(self, clusters: Mapping[str, Mapping[str, str]]) -> None:
-        """``clusters`` are librdkafka properties by name; no broker needs to answer yet.
-
-        Raises:
-            BadConfig: as ``KafkaLog``.
-        """
+        """``clusters`` are librdkafka properties by name; no broker needs to answer yet. Raises BadConfig as ``KafkaLog``."""
         self._logs = {}
         for name, settings in clusters.items():
             with named_section(name):
@@ -34,15 +30,14 @@ class KafkaClusters:
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
         """See ``planner.ports.Log.measure``. Clusters are asked at the same time.
 
-        Raises:
-            LogUnavailable: also where a topic's cluster is not in the settings.
+        Raises LogUnavailable also where a topic's cluster is not in the settings.
         """
-        parts = [(self._log(part[0]), part) for part in by_cluster(topics).values()]
-        if len(parts) < 2:
-            return parts[0][0].measure(parts[0][1]) if parts else {}
-        with ThreadPoolExecutor(len(parts)) as pool:
+        by_log = [(self._log(own[0]), own) for own in by_cluster(topics).values()]
+        if len(by_log) < 2:
+            return by_log[0][0].measure(by_log[0][1]) if by_log else {}
+        with ThreadPoolExecutor(len(by_log)) as pool:
             measured: dict[str, LogBounds] = {}
-            for bounds in pool.map(lambda part: part[0].measure(part[1]), parts):
+            for bounds in pool.map(lambda own: own[0].measure(own[1]), by_log):
                 measured |= bounds
             return measured
 

@@ -67,11 +67,7 @@ class TopicConsumer:
     """Reads the partitions it is assigned, and joins no group. Not thread-safe."""
 
     def __init__(self, properties: Properties, *, with_headers: bool) -> None:
-        """Make the client; it connects later.
-
-        Raises:
-            KafkaException: librdkafka does not accept a property.
-        """
+        """Make the client; it connects later. Raises KafkaException: librdkafka does not accept a property."""
         self._consumer = Consumer(properties)
         self._with_headers = with_headers
         self._assigned: list[TopicPartition] = []
@@ -79,13 +75,10 @@ class TopicConsumer:
     def assign(
         self, topic: str, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
     ) -> None:
-        """Read these partitions from these offsets, and no others.
+        """Read these partitions from these offsets, and no others. Raises KafkaException: the client refuses.
 
         Where the epoch of what lies below a start is given, the client asks the brokers before it reads, and after each
         change of leaders, whether the log still has it (KIP-320).
-
-        Raises:
-            KafkaException: the client refuses.
         """
         name = topic_name(topic)
         self._assigned = [

@@ -161,8 +161,7 @@ def _joined(pieces: list[pa.RecordBatch], whole: pa.RecordBatch) -> pa.RecordBat
 def take_events(events: Iterable[Event], topic: str, reached: dict[int, int]) -> None:
     """Note the ends of partitions, and raise errors that do not pass by waiting.
 
-    Raises:
-        OutOfRange, UnknownTopic, LogUnavailable: see ``read``.
+    Raises OutOfRange, UnknownTopic, LogUnavailable: see ``read``.
     """
     for event in events:
         if event.error.code() == KafkaError._PARTITION_EOF:

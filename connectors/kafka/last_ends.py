@@ -24,16 +24,16 @@ class LastEnds:
         """
         if self.topic_id != bounds.topic_id:
             return None
-        for part in bounds.partitions:
-            end, epoch = self.ends.get(part.partition, (0, None))
-            if part.log_end >= end or _is_newer(part.leader_epoch, epoch):
+        for each in bounds.partitions:
+            end, epoch = self.ends.get(each.partition, (0, None))
+            if each.log_end >= end or _is_newer(each.leader_epoch, epoch):
                 continue
             return LogUnavailable(
-                f"{bounds.topic}/{part.partition}: a broker says the log ends at offset {part.log_end}, but it ended at "
+                f"{bounds.topic}/{each.partition}: a broker says the log ends at offset {each.log_end}, but it ended at "
                 f"{end} before; its answer is out of date. Retry when the partition's replicas are in sync.",
                 topic=bounds.topic,
-                partition=part.partition,
-                log_end=part.log_end,
+                partition=each.partition,
+                log_end=each.log_end,
                 seen_log_end=end,
             )
         return None
@@ -41,10 +41,10 @@ class LastEnds:
     def merged(self, bounds: LogBounds) -> LastEnds:
         """Return the greater ends, or a newer leader's; those of ``bounds`` alone where it is of another topic id."""
         ends = dict(self.ends) if self.topic_id == bounds.topic_id else {}
-        for part in bounds.partitions:
-            end, epoch = ends.get(part.partition, (0, None))
-            if part.log_end >= end or _is_newer(part.leader_epoch, epoch):
-                ends[part.partition] = (part.log_end, part.leader_epoch)
+        for each in bounds.partitions:
+            end, epoch = ends.get(each.partition, (0, None))
+            if each.log_end >= end or _is_newer(each.leader_epoch, epoch):
+                ends[each.partition] = (each.log_end, each.leader_epoch)
         return LastEnds(bounds.topic_id, ends)
 
 

@@ -30,9 +30,8 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class KafkaLog:
-    """``planner.ports.Log`` with librdkafka.
+    """``planner.ports.Log`` with librdkafka, for topics by their addresses (``planner.names``).
 
-    Topics are given by their addresses (``planner.names``).
     Made from plain settings anywhere, a Spark executor included. It does not survive a fork.
     """
 
@@ -46,8 +45,7 @@ class KafkaLog:
     ) -> None:
         """``settings`` are librdkafka properties, ``cluster`` its name there. No broker needs to answer yet.
 
-        Raises:
-            BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
+        Raises BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
         """
         properties = checked(settings)
         self._cluster = cluster

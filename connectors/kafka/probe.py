@@ -36,28 +36,22 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Facts of a topic that this login may see. None: the brokers do not tell.
-
-    ``has_id`` is False before Kafka 2.8. ``log_append_time``: record times are the brokers' own.
-    """
+    """Facts of a topic that this login may see, None where the brokers do not tell. ``has_id`` is False before Kafka 2.8."""
 
     exists: bool
     may_describe: bool = True
     may_read: bool | None = None
     has_id: bool | None = None
     cleanup_policy: str | None = None
+    #: Record times are the brokers' own.
     log_append_time: bool | None = None
 
 
 def bootstrap_servers(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return each address of ``bootstrap.servers``.
-
-    Raises:
-        BadConfig: as ``KafkaLog``.
-    """
+    """Return each address of ``bootstrap.servers``. Raises BadConfig as ``KafkaLog``."""
     properties = checked(settings)
     named = properties.get("bootstrap.servers") or properties.get("metadata.broker.list", "")
-    return tuple(part.strip() for part in named.split(",") if part.strip())
+    return tuple(own.strip() for own in named.split(",") if own.strip())
 
 
 def reach(settings: Mapping[str, str], server: str) -> Reached:
@@ -87,9 +81,9 @@ def topic_facts(
 ) -> dict[str, TopicFacts]:
     """Describe topics, by address, as far as this login may; no facts if their cluster does not answer."""
     facts: dict[str, TopicFacts] = {}
-    for part in by_cluster(topics).values():
+    for own in by_cluster(topics).values():
         with contextlib.suppress(LogUnavailable):  # its cluster is not in the settings
-            facts |= _topic_facts(settings_of(clusters, part[0]), part)
+            facts |= _topic_facts(settings_of(clusters, own[0]), own)
     return facts
 
 
@@ -121,8 +115,8 @@ def _facts(described: Future[Any], configured: Future[Any]) -> TopicFacts:
     allowed = {operation.name for operation in description.authorized_operations or ()}
     config: dict[str, str | None] = {}
     with contextlib.suppress(KafkaException):
-        operation = configured.result(REACH_TIMEOUT_S + 1)
-        config = {key: entry.value for key, entry in operation.items()}
+        entries = configured.result(REACH_TIMEOUT_S + 1)
+        config = {key: entry.value for key, entry in entries.items()}
     stamped = config.get("message.timestamp.type")
     return TopicFacts(
         exists=True,
@@ -173,10 +167,8 @@ def _explained(
         if code == KafkaError._AUTHENTICATION:
             return "it refuses the login", "correct sasl.username and sasl.password"
         if code == KafkaError._TRANSPORT and "Connection refused" in text:
-            return (
-                "nothing listens there",
-                "start the broker, or correct the port in bootstrap.servers",
-            )
+            fix = "start the broker, or correct the port in bootstrap.servers"
+            return "nothing listens there", fix
     return None
 
 
@@ -189,22 +181,22 @@ def _silent(server: str, settings: Mapping[str, str]) -> tuple[str, str]:
                 context = ssl.create_default_context()
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE  # only asked whether it speaks TLS at all
-                with contextlib.suppress(ssl.SSLError, OSError):
-                    with context.wrap_socket(plain):
-                        pass
-                    return "it speaks TLS, and the settings do not", _protocol_fix(
-                        settings, tls=True
-                    )
+                with contextlib.suppress(OSError):  # ssl.SSLError is one
+                    context.wrap_socket(plain).close()
+                    fix = _protocol_fix(settings, tls=True)
+                    return "it speaks TLS, and the settings do not", fix
     except (OSError, ValueError):
         return "it does not answer", "look for a firewall between here and there"
-    if not settings.get("security.protocol", "").lower().startswith("sasl"):
-        return (
-            "it takes the connection and does not answer",
-            "it may want a login: set security.protocol, sasl.mechanism, sasl.username and sasl.password",
-        )
-    return "it takes the connection and does not answer", "look at the broker's log"
+    fix = "look at the broker's log"
+    if not _is_sasl(settings):
+        fix = "it may want a login: set security.protocol, sasl.mechanism, sasl.username and sasl.password"
+    return "it takes the connection and does not answer", fix
+
+
+def _is_sasl(settings: Mapping[str, str]) -> bool:
+    return settings.get("security.protocol", "").lower().startswith("sasl")
 
 
 def _protocol_fix(settings: Mapping[str, str], *, tls: bool) -> str:
-    sasl = settings.get("security.protocol", "").lower().startswith("sasl")
-    return f"set security.protocol to {'SASL_' if sasl else ''}{'SSL' if tls else 'PLAINTEXT'}"
+    sasl = "SASL_" if _is_sasl(settings) else ""
+    return f"set security.protocol to {sasl}{'SSL' if tls else 'PLAINTEXT'}"

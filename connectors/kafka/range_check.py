@@ -49,11 +49,7 @@ class Guard:
             self._checked = True
 
     def check_again(self, timeout_s: float) -> None:
-        """Measure and check anew.
-
-        Raises:
-            As ``check_before``.
-        """
+        """Measure and check anew. Raises as ``check_before``."""
         deadline = time.monotonic() + max(timeout_s, _MIN_CHECK_S)
         self._check(self._bounds.measure([self._topic], deadline=deadline)[self._topic])
         self._checked = True

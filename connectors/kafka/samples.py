@@ -22,7 +22,7 @@ _MESSAGES = 2_000
 class Sample:
     """The first records of one range. ``timestamp_ms`` is the first one's, None if its broker gave it none.
 
-    ``mean_bytes`` counts a record's key and value, uncompressed.
+    ``mean_bytes`` counts key and value, uncompressed.
     """
 
     timestamp_ms: int | None
@@ -35,12 +35,9 @@ def sample(
     *,
     timeout_s: float,
 ) -> dict[tuple[str, int], Sample]:
-    """Read the beginning of every range, by topic's address; leave out what did not come within ``timeout_s``.
+    """Read the beginning of every range, by topic's address; leave out what did not come within ``timeout_s`` per cluster.
 
-    That is each cluster's.
-
-    Raises:
-        BadConfig: a property is not one of the client's.
+    Raises BadConfig: a property is not one of the client's.
     """
     samples = {}
     for cluster, topics in by_cluster(ranges).items():
@@ -68,40 +65,40 @@ def _sample(
         consumer = Consumer(properties)
     except KafkaException as error:
         raise refused(settings, str(error)) from error
-    first: dict[tuple[str, int], int | None] = {}
-    sizes: dict[tuple[str, int], list[int]] = {}
+    #: Timestamp and size of each record; none of a range that ended, or failed.
+    records: dict[tuple[str, int], list[tuple[int | None, int]]] = {}
     try:
         consumer.assign(
-            [TopicPartition(topic, part, span.start) for (topic, part), span in spans.items()]
+            [
+                TopicPartition(topic, partition, span.start)
+                for (topic, partition), span in spans.items()
+            ]
         )
         until = time.monotonic() + timeout_s
-        while len(first) < len(spans) and time.monotonic() < until:
+        while len(records) < len(spans) and time.monotonic() < until:
             for message in consumer.consume(_MESSAGES, _POLL_S):
-                _take(message, spans, first, sizes)
+                _take(message, spans, records)
     finally:
         consumer.close()
     return {
-        key: Sample(first[key], sum(span) / len(span)) for key, span in sizes.items() if span
+        key: Sample(each[0][0], sum(size for _, size in each) / len(each))
+        for key, each in records.items()
+        if each
     }
 
 
 def _take(
     message: Message,
     spans: Mapping[tuple[str, int], OffsetRange],
-    first: dict[tuple[str, int], int | None],
-    sizes: dict[tuple[str, int], list[int]],
+    records: dict[tuple[str, int], list[tuple[int | None, int]]],
 ) -> None:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None:
         return
     key = (topic, partition)
     if message.error() is not None or offset is None:
-        first.setdefault(key, None)  # its end, or a failure: there is nothing to wait for
-        return
-    if offset not in spans[key]:
-        return
-    if key not in sizes:
+        records.setdefault(key, [])  # its end, or a failure: there is nothing to wait for
+    elif offset in spans[key]:
         kind, timestamp_ms = message.timestamp()
-        first[key] = timestamp_ms if kind else None
-        sizes[key] = []
-    sizes[key].append(len(message.value() or b"") + len(message.key() or b""))
+        size = len(message.value() or b"") + len(message.key() or b"")
+        records.setdefault(key, []).append((timestamp_ms if kind else None, size))

@@ -65,8 +65,7 @@ Properties = dict[str, str | int | float | bool]
 def checked(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the user's properties as they are.
 
-    Raises:
-        BadConfig: one of ours is among them, a value is not a string, or no broker is named.
+    Raises BadConfig: one of ours is among them, a value is not a string, or no broker is named.
     """
     for key, value in settings.items():
         if key in OWNED:
@@ -103,11 +102,7 @@ def named_section(cluster: str) -> Iterator[None]:
 
 
 def settings_of(clusters: Mapping[str, Mapping[str, str]], topic: str) -> Mapping[str, str]:
-    """Return the properties of a topic's cluster.
-
-    Raises:
-        LogUnavailable: there are none.
-    """
+    """Return the properties of a topic's cluster. Raises LogUnavailable: there are none."""
     settings = clusters.get(cluster_of(topic))
     if settings is None:
         raise no_cluster(topic)
@@ -117,9 +112,8 @@ def settings_of(clusters: Mapping[str, Mapping[str, str]], topic: str) -> Mappin
 def no_cluster(topic: str) -> LogUnavailable:
     """The error of a topic, by its address, whose cluster is not in the settings."""
     cluster = cluster_of(topic)
-    if not cluster:
-        why = "the server has no [kafka] settings; add bootstrap.servers."
-    else:
+    why = "the server has no [kafka] settings; add bootstrap.servers."
+    if cluster:
         why = f"the settings have no [{section_of(cluster)}]; add it, with bootstrap.servers."
     return LogUnavailable(f"topic {topic} cannot be read: {why}", topic=topic)
 

@@ -20,14 +20,8 @@ _S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 _TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue"}
 #: Settings of pyiceberg's own machinery.
 _PYTHON_ONLY = frozenset({"type", "uri", "echo", "pool_pre_ping", "init_catalog_tables"})
-_RENAMED = {
-    "s3.region": "client.region",
-    "glue.region": "client.region",
-    "client.region": "client.region",
-    "glue.access-key-id": "client.access-key-id",
-    "glue.secret-access-key": "client.secret-access-key",
-    "glue.session-token": "client.session-token",
-}
+_GLUE = ("region", "access-key-id", "secret-access-key", "session-token")
+_RENAMED = {"s3.region": "client.region"} | {f"glue.{key}": f"client.{key}" for key in _GLUE}
 # A tierer and the servers' refreshers share one SQLite file; a writer waits for the other this long.
 _SQLITE_BUSY_TIMEOUT_MS = 10_000
 

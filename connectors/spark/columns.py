@@ -5,6 +5,8 @@ Arrow columns of one schema of a table as another schema has them: by field id, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from planner.schema import field_id
@@ -28,17 +30,25 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_fixed_size_binary(kind):
         return pa.binary()
-    if pa.types.is_list(kind):
-        return pa.list_(_field(kind.value_field))
+    return inner_types(kind, spark_type)
+
+
+def inner_types(
+    kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]
+) -> pa.DataType:
+    """Return ``kind`` with what ``convert`` makes of the types inside it; any kind of list becomes a plain one."""
+
+    def field(old: pa.Field) -> pa.Field:
+        return old.with_type(convert(old.type))
+
     if pa.types.is_map(kind):
-        return pa.map_(_field(kind.key_field), _field(kind.item_field))
+        return pa.map_(field(kind.key_field), field(kind.item_field))
     if pa.types.is_struct(kind):
-        return pa.struct([_field(kind.field(index)) for index in range(kind.num_fields)])
+        return pa.struct([field(each) for each in kind])
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if is_list or pa.types.is_fixed_size_list(kind):
+        return pa.list_(field(kind.value_field))
     return kind
-
-
-def _field(field: pa.Field) -> pa.Field:
-    return field.with_type(spark_type(field.type))
 
 
 def _convert(array: pa.Array) -> pa.Array:
@@ -49,31 +59,33 @@ def _convert(array: pa.Array) -> pa.Array:
         return _uuid_text(array.storage)
     if pa.types.is_fixed_size_binary(array.type):
         return array.cast(target)
-    if array.offset:
-        # A sliced array's offsets and children still refer to the whole; taking its rows copies them.
-        array = array.take(pa.array(range(len(array)), pa.int64()))
-    mask = array.is_null() if array.null_count else None
+    array = _whole(array)
     if pa.types.is_list(array.type):
-        return pa.ListArray.from_arrays(
-            array.offsets, _convert(array.values), type=target, mask=mask
-        )
+        return _nested(array, target, _convert(array.values))
     if pa.types.is_map(array.type):
-        return pa.MapArray.from_arrays(
-            array.offsets, _convert(array.keys), _convert(array.items), type=target, mask=mask
-        )
+        return _nested(array, target, _convert(array.keys), _convert(array.items))
     children = [_convert(array.field(index)) for index in range(array.type.num_fields)]
-    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    return _nested(array, target, *children)
+
+
+def _whole(array: pa.Array) -> pa.Array:
+    """A sliced array's offsets and children still refer to the whole; taking its rows copies them."""
+    return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
+
+
+def _nested(array: pa.Array, target: pa.DataType, *children: pa.Array) -> pa.Array:
+    """Return the values of ``array`` with other ones inside."""
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(target):
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    kind = pa.MapArray if pa.types.is_map(target) else pa.ListArray
+    return kind.from_arrays(array.offsets, *children, type=target, mask=mask)
 
 
 def _uuid_text(storage: pa.Array) -> pa.Array:
     digits = (None if value is None else value.hex() for value in storage.to_pylist())
-    return pa.array(
-        (
-            None if h is None else f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
-            for h in digits
-        ),
-        pa.string(),
-    )
+    texts = (h and f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}" for h in digits)
+    return pa.array(texts, pa.string())
 
 
 def converted(array: pa.Array, own: pa.DataType, kind: pa.DataType) -> pa.Array:
@@ -89,17 +101,14 @@ def converted(array: pa.Array, own: pa.DataType, kind: pa.DataType) -> pa.Array:
     if own.equals(kind, check_metadata=True) or not pa.types.is_nested(kind):
         # Also where the names of a time zone differ: DuckDB says Etc/UTC.
         return array if array.type == target else array.cast(target)
-    if array.offset:
-        # A sliced array's offsets and children still refer to the whole; taking its rows copies them.
-        array = array.take(pa.array(range(len(array)), pa.int64()))
-    mask = array.is_null() if array.null_count else None
+    array = _whole(array)
     if pa.types.is_list(kind) and pa.types.is_list(own):
         values = converted(array.values, own.value_type, kind.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=mask)
+        return _nested(array, target, values)
     if pa.types.is_map(kind) and pa.types.is_map(own):
         keys = converted(array.keys, own.key_type, kind.key_type)
         items = converted(array.items, own.item_type, kind.item_type)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=mask)
+        return _nested(array, target, keys, items)
     if pa.types.is_struct(kind) and pa.types.is_struct(own):
         sources = {field_id(field): field for field in own}
         children = [
@@ -108,5 +117,5 @@ def converted(array: pa.Array, own: pa.DataType, kind: pa.DataType) -> pa.Array:
             else converted(array.field(source.name), source.type, member.type)
             for member, field in zip(kind, target, strict=True)
         ]
-        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+        return _nested(array, target, *children)
     raise pa.ArrowTypeError(f"{own} is no {kind}")

@@ -63,24 +63,26 @@ _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 
 #: By the Java class of any exception in the chain of causes, outermost first.
 _KINDS: dict[str, type[FederationError]] = {
-    _ICEBERG + "NoSuchTableException": UnknownTable,
-    _ICEBERG + "NoSuchNamespaceException": UnknownTable,
-    _ICEBERG + "NoSuchIcebergTableException": UnknownTable,
-    "org.apache.spark.sql.catalyst.analysis.NoSuchTableException": UnknownTable,
-    "org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException": UnknownTable,
-    _ICEBERG + "NotFoundException": ColdStoreUnavailable,
-    _ICEBERG + "RuntimeIOException": ColdStoreUnavailable,
-    "java.io.UncheckedIOException": ColdStoreUnavailable,
-    _ICEBERG + "CommitFailedException": CatalogUnavailable,
-    _ICEBERG + "CommitStateUnknownException": CatalogUnavailable,
-    _ICEBERG + "RESTException": CatalogUnavailable,
-    _ICEBERG + "ServiceUnavailableException": CatalogUnavailable,
-    _ICEBERG + "ServiceFailureException": CatalogUnavailable,
-    _ICEBERG + "NotAuthorizedException": CatalogUnavailable,
-    _ICEBERG + "ForbiddenException": CatalogUnavailable,
-    "org.apache.iceberg.jdbc.UncheckedSQLException": CatalogUnavailable,
-    "org.apache.iceberg.hive.RuntimeMetaException": CatalogUnavailable,
-    "java.io.IOException": ColdStoreUnavailable,
+    f"{package}{name}": kind
+    for kind, package, names in (
+        (UnknownTable, _ICEBERG, "NoSuchTable NoSuchNamespace NoSuchIcebergTable"),
+        (
+            UnknownTable,
+            "org.apache.spark.sql.catalyst.analysis.",
+            "NoSuchTable NoSuchNamespace",
+        ),
+        (ColdStoreUnavailable, _ICEBERG, "NotFound RuntimeIO"),
+        (ColdStoreUnavailable, "java.io.", "UncheckedIO IO"),
+        (
+            CatalogUnavailable,
+            _ICEBERG,
+            "CommitFailed CommitStateUnknown REST ServiceUnavailable",
+        ),
+        (CatalogUnavailable, _ICEBERG, "ServiceFailure NotAuthorized Forbidden"),
+        (CatalogUnavailable, "org.apache.iceberg.jdbc.", "UncheckedSQL"),
+        (CatalogUnavailable, "org.apache.iceberg.hive.", "RuntimeMeta"),
+    )
+    for name in (f"{word}Exception" for word in names.split())
 }
 #: More than the kind tells, by the class of any exception in the chain.
 _REASONS = {
@@ -113,6 +115,15 @@ def pack(error: FederationError) -> RuntimeError:
     kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _BY_NAME)
     document = {"kind": kind, "message": error.message, "facts": error.facts}
     return RuntimeError(f"thermocline-error {json.dumps(document, default=str)}")
+
+
+@contextmanager
+def packing() -> Iterator[None]:
+    """Raise errors of ours as ``pack`` has them."""
+    try:
+        yield
+    except FederationError as error:
+        raise pack(error) from error
 
 
 def unpack(text: str) -> FederationError | None:
@@ -167,28 +178,11 @@ def translated(table: TableName, error: Exception) -> FederationError:
     packed = unpack(str(error))
     if packed is not None:
         return packed
-    if _NO_RUNTIME in str(error):
-        return BadConfig(
-            f"{table}: this Spark session has no Iceberg; start it with the package "
-            f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13.",
-            table=str(table),
-        )
     if lacking := _lacking(str(error)):
         return BadConfig(f"{table}: {lacking}", table=str(table), key="tier.environment")
-    if _REFUSED_BY_WRITER.search(str(error)):
-        return BadBinding(
-            f"{table}: Iceberg's writer refuses a value of the table's write.* properties; Spark's log says which. Set "
-            f"it right, or unset it.",
-            table=str(table),
-        )
-    if refused := _of_partitions(str(error)):
+    if refused := _refused(str(error)):
         refusal_kind, words = refused
         return refusal_kind(f"{table}: {words}", table=str(table))
-    if refusal := _of_store(str(error)):
-        return ColdStoreUnavailable(
-            f"{table}: a metadata or data file could not be read or written: {refusal}.",
-            table=str(table),
-        )
     classes = java_classes(error)
     kind = next((_KINDS[name] for name in classes if name in _KINDS), None)
     if kind is None:
@@ -214,8 +208,18 @@ def _lacking(text: str) -> str | None:
     )
 
 
-def _of_partitions(text: str) -> tuple[type[FederationError], str] | None:
-    """What rows are in no partition of, or come apart, whenever it is tried; and what to do."""
+def _refused(text: str) -> tuple[type[FederationError], str] | None:
+    """What the words of an error alone tell, and what to do; None: nothing."""
+    if _NO_RUNTIME in text:
+        return BadConfig, (
+            "this Spark session has no Iceberg; start it with the package "
+            "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13."
+        )
+    if _REFUSED_BY_WRITER.search(text):
+        return BadBinding, (
+            "Iceberg's writer refuses a value of the table's write.* properties; Spark's log says which. Set it right, or "
+            "unset it."
+        )
     if any(words in text for words in _REFUSED_NAME) and (folder := _LONG_FOLDER.search(text)):
         return BadBinding, too_long(folder[1])
     if large := _TOO_LARGE.search(text):
@@ -237,6 +241,11 @@ def _of_partitions(text: str) -> tuple[type[FederationError], str] | None:
             f"partition field whose values Spark sorts in another way (ALTER TABLE ... DROP PARTITION FIELD ...). Then "
             f"the table is tiered again."
         )
+    start = text.find(_STORE)
+    # An executor's error comes as text.
+    if start >= 0 and (refusal := cause(ValueError(text[start:]))):
+        sentence = f"a metadata or data file could not be read or written: {refusal}."
+        return ColdStoreUnavailable, sentence
     return None
 
 
@@ -247,12 +256,6 @@ def too_long(folder: str) -> str:
         f"the store takes, as it will again; partition by truncate or bucket of the column instead (ALTER TABLE ... REPLACE "
         f"PARTITION FIELD ... WITH truncate(16, ...)). Then the table is tiered again."
     )
-
-
-def _of_store(text: str) -> str | None:
-    """What the object store said, where it was that; an executor's error comes as text."""
-    start = text.find(_STORE)
-    return None if start < 0 else cause(ValueError(text[start:]))
 
 
 def java_classes(error: Exception) -> tuple[str, ...]:

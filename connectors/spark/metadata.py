@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
@@ -45,10 +45,8 @@ class TableState:
 
 def identifier(table: TableName, branch: str | None = None) -> str:
     """The table, or one branch of it, as Spark SQL names it."""
-    parts = (table.catalog, *table.namespace, table.name)
-    if branch is not None:
-        parts = (*parts, f"branch_{branch}")
-    return quoted(parts)
+    branches = () if branch is None else (f"branch_{branch}",)
+    return quoted((table.catalog, *table.namespace, table.name, *branches))
 
 
 def quoted(parts: Sequence[str]) -> str:
@@ -92,17 +90,14 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
     sort_orders = {
         order["order-id"]: order["fields"] for order in document.get("sort-orders", ())
     }
-    properties = document.get("properties", {})
+    properties, snapshots = document.get("properties", {}), document.get("snapshots", ())
+    schema_id = document["current-schema-id"]
     return TableState(
         table_uuid=document["table-uuid"],
         # Format v1 writes -1 for none.
         head=None if head in (None, -1) else head,
-        schema_id=document["current-schema-id"],
-        schema=next(
-            ref
-            for ref in document["schemas"]
-            if ref["schema-id"] == document["current-schema-id"]
-        ),
+        schema_id=schema_id,
+        schema=next(each for each in document["schemas"] if each["schema-id"] == schema_id),
         partitions=tuple(
             PartitionTerm(field["name"], field["source-id"], field["transform"])
             for field in specs[document["default-spec-id"]]
@@ -120,15 +115,11 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
         properties=properties,
         refs=refs,
         history=History(
-            snapshots={
-                ref["snapshot-id"]: _snapshot(ref) for ref in document.get("snapshots", ())
-            },
+            snapshots={each["snapshot-id"]: _snapshot(each) for each in snapshots},
             tagged_id=refs.get(TAG),
             mirror=properties.get(MIRROR),
         ),
-        committed_ms={
-            ref["snapshot-id"]: ref["timestamp-ms"] for ref in document.get("snapshots", ())
-        },
+        committed_ms={each["snapshot-id"]: each["timestamp-ms"] for each in snapshots},
     )
 
 
@@ -232,9 +223,7 @@ def raised_by_rows(
     """Raise 1 + the greatest offset per partition by the rows of some data files; None where one lacks either."""
     raised = dict(reach)
     if files:
-        rows: DataFrame = session.read.option("versionAsOf", snapshot_id).table(
-            identifier(table)
-        )
+        rows = session.read.option("versionAsOf", snapshot_id).table(identifier(table))
         groups = rows.where(F.col("_file").isin(list(files))).groupBy(KAFKA_PARTITION)
         # A null offset must be seen: max() alone ignores it.
         nulls = F.count_if(F.col(KAFKA_OFFSET).isNull())

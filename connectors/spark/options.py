@@ -48,6 +48,18 @@ def check_options(options: Mapping[str, str], names: tuple[str, ...]) -> None:
             raise BadParameter(f"option {key} is unknown here; {hint}", option=key)
 
 
+def check_side(side: str | None) -> None:
+    """Refuse an option ``side`` that is none.
+
+    Raises:
+        BadParameter: it is not.
+    """
+    if side not in (None, "cold", "tail"):
+        raise BadParameter(
+            f"option side is cold or tail, not {str(side)[:80]!r}.", option="side"
+        )
+
+
 def chosen_columns(table: TableName, schema: TableSchema, text: str | None) -> TableSchema:
     """Return the columns named in ``text``, separated by commas, in its order; all without one.
 

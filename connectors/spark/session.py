@@ -128,7 +128,8 @@ def start_session(
     else:
         # Executors on this machine run this interpreter: it has the decoder that readers run too.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    _without_logged_traces()
+    # Keeps py4j from logging tracebacks when the JVM ends, to the root logger; the caller gets an exception.
+    logging.getLogger().addFilter(_is_ours)
     try:
         with tempfile.TemporaryDirectory(prefix="thermocline-spark-") as folder:
             _launch(conf, Path(folder) / "spark.conf")
@@ -153,13 +154,6 @@ def start_session(
 def session_of_process() -> SparkSession | None:
     """Return the session that was started in this process, if there is one that lives."""
     return SparkSession.getActiveSession()
-
-
-def _without_logged_traces() -> None:
-    """Keep py4j from logging tracebacks when the JVM ends, to the root logger; the caller gets an exception."""
-    logger = logging.getLogger()
-    if _is_ours not in logger.filters:
-        logger.addFilter(_is_ours)
 
 
 def _without_printed_traces(session: SparkSession) -> None:

@@ -13,9 +13,11 @@ import importlib.util
 import pickle
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -89,6 +91,19 @@ class PlannedSource:
 def sent(reader: Any) -> tuple[Any, tuple[str, bytes]]:
     """Return what ``__reduce__`` returns for a reader that arrives as ``reader``."""
     return arrived, (VERSION, pickle.dumps(reader))
+
+
+class SentReader:
+    """A reader that arrives on executors as what reads there: they need no catalog, and none of its credentials."""
+
+    _tasks: Any
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return sent(self._tasks)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        rows: Iterator[pa.RecordBatch] = self._tasks.read(partition)
+        return rows
 
 
 def arrived(version: str, reader: bytes) -> Any:

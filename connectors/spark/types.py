@@ -73,9 +73,8 @@ def _opaque(value: SparkColumn, kind: pa.DataType) -> SparkColumn:
 def _converted(
     value: SparkColumn, own: pa.DataType, kind: pa.DataType, opaque: Collection[int] = ()
 ) -> SparkColumn:
-    if pa.types.is_struct(kind) and any(_is_opaque(field, opaque) for field in kind):
-        return _struct(value, own, kind, opaque)
-    if own.equals(kind, check_metadata=True):
+    has_opaque = pa.types.is_struct(kind) and any(_is_opaque(each, opaque) for each in kind)
+    if own.equals(kind, check_metadata=True) and not has_opaque:
         return value
     if pa.types.is_struct(kind):
         return _struct(value, own, kind, opaque)
@@ -106,12 +105,12 @@ def _struct(
     fields = []
     for field in kind:
         source = by_id.get(field_id(field))
-        part = (
+        column = (
             F.lit(None).cast(data_type(field.type))
             if source is None
             else _converted(value.getField(source.name), source.type, field.type, opaque)
         )
         if source is not None and field_id(field) in opaque:
-            part = _opaque(part, field.type)
-        fields.append(part.alias(field.name))
+            column = _opaque(column, field.type)
+        fields.append(column.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*fields))

@@ -149,18 +149,12 @@ def _heirs(
 
 #: What pyiceberg takes a catalog without ``type`` for, by the scheme of its ``uri``.
 _TYPE_OF_SCHEME = {
-    "http": "rest",
-    "https": "rest",
+    **dict.fromkeys(("http", "https"), "rest"),
+    **dict.fromkeys(("sqlite", "postgresql", "postgres"), "sql"),
     "thrift": "hive",
-    "sqlite": "sql",
-    "postgresql": "sql",
-    "postgres": "sql",
 }
-
 REST_CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
-
 REST_SOCKET_TIMEOUT = "rest.client.socket-timeout-ms"
-
 #: How long requests to a REST catalog may take where its properties do not say: to connect, and between two pieces of
 #: an answer. Neither client has a limit of its own.
 REST_TIMEOUTS_MS = MappingProxyType(

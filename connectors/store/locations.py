@@ -9,8 +9,6 @@ from pathlib import Path
 
 #: Schemes that name one store.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
-
-
 #: What Python's ``urlsplit`` leaves out of a URL, and before it. So do pyiceberg's readers and writers of files.
 _LEFT_OUT = str.maketrans("", "", "\t\r\n")
 _BEFORE = "".join(map(chr, range(0x21)))

@@ -21,12 +21,9 @@ CA_BUNDLE = "s3.cabundle"
 #: Keys that catalogs hand out with tables (Iceberg REST specification, "LoadTableResult").
 _VENDED = frozenset(
     (
-        "s3.access-key-id",
-        "s3.secret-access-key",
-        "s3.session-token",
-        "s3.session-token-expires-at-ms",
-        "gcs.oauth2.token",
-        "gcs.oauth2.token-expires-at",
+        *("s3.access-key-id", "s3.secret-access-key"),
+        *("s3.session-token", "s3.session-token-expires-at-ms"),
+        *("gcs.oauth2.token", "gcs.oauth2.token-expires-at"),
     )
 )
 _SAS_TOKEN = "adls.sas-token"  # noqa: S105  a name
@@ -50,8 +47,7 @@ def secrets(
 ) -> tuple[str, ...]:
     """Return a CREATE SECRET for each catalog on S3, which counts for the files below its ``places`` there.
 
-    Raises:
-        BadConfig: an endpoint is no URL, one half of a key is missing, or two catalogs have one place in two stores.
+    Raises BadConfig: an endpoint is no URL, one half of a key is missing, or two catalogs have one place in two stores.
     """
     options = {name: _options(name, catalogs[name]) for name in locations}
     first: dict[str, str] = {}
@@ -85,8 +81,7 @@ def are_one_store(
 ) -> bool:
     """Whether two catalogs mean one store by the same place. Each is its name and properties, which may be vended.
 
-    Raises:
-        BadConfig: as ``secrets``.
+    Raises BadConfig: as ``secrets``.
     """
     return _options(*one).get("ENDPOINT") == _options(*other).get("ENDPOINT")
 
@@ -98,8 +93,7 @@ def vended_secret(
 
     None where that are the keys of the catalog's own properties. It replaces the one before of the same place.
 
-    Raises:
-        BadConfig: as ``secrets``.
+    Raises BadConfig: as ``secrets``.
     """
     if not is_object_store(location):
         return None

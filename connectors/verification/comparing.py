@@ -1,15 +1,14 @@
 """Compares windows that were tiered alike: the records of the log, decoded, with the rows of cold.
 
-The interface to the cold side of a verification.
-
-Gathers findings of windows, within a bound: a table that is wrong in every row must not fill memory.
+Findings are gathered within a bound: a table that is wrong in every row must not fill memory.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,7 +21,6 @@ from planner.offsets import OffsetRange
 from planner.ports import DecoderFactory
 from planner.schema import Column, TableSchema
 from planner.seam.cut import Pin
-from planner.seam.snapshots import Snapshot
 from planner.seam.watermark import Outcomes
 from planner.verification.chain import foreign_changes
 from planner.verification.coverage import TieredSegment
@@ -33,10 +31,7 @@ from planner.verification.window import Window
 
 @dataclass(frozen=True, slots=True)
 class ColdCount:
-    """The rows of one Kafka partition. ``first`` and ``last`` are inclusive; None without an offset.
-
-    ``partition`` is None for rows without one.
-    """
+    """Rows of one Kafka partition, None: without one. ``first`` and ``last`` are inclusive; None without an offset."""
 
     partition: int | None
     rows: int
@@ -52,22 +47,61 @@ class ColdRows(Protocol):
         """Count all rows by Kafka partition."""
 
     def read(
-        self,
-        ranges: Sequence[OffsetRange],
-        columns: Sequence[str],
-        *,
-        snapshot_id: int | None = None,
+        self, ranges: Sequence[OffsetRange], columns: Sequence[str], *, snapshot_id: int | None
     ) -> pa.Table:
         """Read the rows of ``ranges``, in any order, columns in the types of the pinned schema.
 
         ``snapshot_id`` names an older snapshot; a column that it lacks is left out.
 
-        Raises:
-            SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
+        Raises SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
         """
 
 
 _KEY_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET)
+#: Files named with a finding.
+MAX_NAMED_FILES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ColdSide:
+    """The cold side. ``audit`` and ``rows`` are of the same metadata file."""
+
+    audit: TableAudit
+    rows: ColdRows
+
+    def keyed(
+        self, window: Window, columns: Sequence[str] = (), snapshot_id: int | None = None
+    ) -> Keyed:
+        """Read a window's rows as ``ColdRows.read``, with partition and offset before ``columns``."""
+        every = (*_KEY_COLUMNS, *columns)
+        rows = self.rows.read(window.ranges, every, snapshot_id=snapshot_id)
+        return Keyed.of(window.keys(rows), rows)
+
+    def find(
+        self, tally: FaultTally, window: Window, keys: pa.Array, kind: Kind, message: str
+    ) -> None:
+        """Add a finding for each run of sorted keys."""
+        for offsets in window.spans(keys):
+            if tally.is_full:  # a finding looks at every file
+                tally.more[kind] += len(offsets)
+                continue
+            files = [file.name for file in self.audit.files if file.may_hold(offsets)]
+            text, named = f"{span_text(offsets)}: {message}", tuple(files[:MAX_NAMED_FILES])
+            tally.add(Fault(kind, text, offsets, len(offsets), files=named))
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Scope of a comparison. ``since_ms`` is milliseconds since 1970; sizes bound the memory of one window."""
+
+    with_values: bool = True
+    since_ms: int | None = None
+    #: The topic is compacted: the log may have lost records that cold holds.
+    compacted: bool = False
+    window_rows: int = 500_000
+    window_bytes: int = 128 * 1024 * 1024
+    fetch_offsets: int = 4_000_000
+    fetch_timeout_s: float = 600.0
 
 
 class Comparer:
@@ -75,22 +109,17 @@ class Comparer:
 
     def __init__(
         self,
-        audit: TableAudit,
-        cold: ColdRows,
+        cold: ColdSide,
         decoder_for: DecoderFactory,
         pin: Pin,
         segment: TieredSegment,
-        *,
-        with_values: bool,
-        compacted: bool,
-        finding: Callable[[Kind, str, OffsetRange], Fault],
+        extent: Extent,
     ) -> None:
         if pin.binding is None or pin.watermark is None:
             raise ValueError(f"{pin.table} is not bound to a topic")
-        self._cold = cold
+        self._cold, audit = cold, cold.audit
         self._skipped = pin.watermark.skipped
-        self._compacted = compacted
-        self._finding = finding
+        self._compacted = extent.compacted
         self._foreign = tuple(
             (snapshot, snapshot.parent_id)
             for snapshot in foreign_changes(audit.facts.history, audit.facts.head or 0)
@@ -111,7 +140,7 @@ class Comparer:
         bound = replace(pin.binding, skips=segment.skipped)
         if segment.shape is not None and not bound.gives_rows_of(segment.shape, tiered):
             self.unchecked = (f"values at {where}: they were tiered with another shape",)
-        elif with_values:
+        elif extent.with_values:
             oldest = audit.schemas[min(audit.schemas)]
             basis = tiered if segment.schema_id is not None else oldest
             self._columns = _comparable(pin.schema, basis, tiered)
@@ -120,70 +149,53 @@ class Comparer:
                 self.unchecked = (
                     f"columns {', '.join(left)} at {where}: nobody knows with which schema they were tiered",
                 )
-        self._with_values = bool(self._columns)
 
     def compare(self, window: Window, records: pa.Table, tally: FaultTally) -> None:
         keys = window.keys(records)
         # Joined as booleans: the values themselves are a hundred megabytes.
         tombstones = records[KAFKA_VALUE].is_null().combine_chunks()
         skipped = self._skips(window)
-        if self._with_values:
+        if self._columns:
             rows = self._decoded(records)
             expected = Keyed.of(window.keys(rows), self._projected(rows))
         else:
             may_be_row = pc.invert(pc.or_(tombstones, pc.is_in(keys, value_set=skipped)))
             rows = records.select(_KEY_COLUMNS).filter(may_be_row)
             expected = Keyed.of(keys.filter(may_be_row), rows)
-        columns = tuple(expected.rows.column_names)
-        rows = self._cold.read(window.ranges, (*_KEY_COLUMNS, *columns[2:]))
-        cold = Keyed.of(window.keys(rows), rows)
-        differences = compare_rows(keys, expected, cold)
+        differences = compare_rows(
+            keys, expected, self._cold.keyed(window, expected.rows.column_names[2:])
+        )
         missing = differences.missing
-        if not self._with_values and len(missing):
+        if not self._columns and len(missing):
             missing = self._with_row(window, keys, records, missing)
-        for keys_, kind, message in (
-            (differences.duplicated, Kind.DUPLICATE, "cold has more than one row each"),
-            (differences.surplus, Kind.SURPLUS, "cold has rows where the log has no record"),
-            (
-                differences.unexpected,
-                Kind.OUTCOME,
-                "cold has rows of records that are tombstones or do not decode",
-            ),
-            (
-                self._unaccounted(keys, tombstones, skipped, expected.keys),
-                Kind.OUTCOME,
-                "the records do not decode, yet the watermark is above them under error policy fail",
-            ),
-            (
-                self._faults(window, missing, expected, tally, deleted=True),
-                Kind.MISSING,
-                "the log has records that cold has not, below the watermark",
-            ),
-            (
-                self._faults(window, differences.changed, expected, tally, deleted=False),
-                Kind.VALUE,
-                f"cold holds other values than the log, in {', '.join(differences.columns)}",
-            ),
-        ):
-            if kind == Kind.SURPLUS and self._compacted:
-                continue
-            self._add(tally, window, keys_, kind, message)
-        count = len(expected.keys) - (
-            0 if self._with_values else len(differences.missing) - len(missing)
+        find = partial(self._cold.find, tally, window)
+        find(differences.duplicated, Kind.DUPLICATE, "cold has more than one row each")
+        if not self._compacted:
+            find(differences.surplus, Kind.SURPLUS, "cold has rows where the log has no record")
+        find(
+            differences.unexpected,
+            Kind.OUTCOME,
+            "cold has rows of records that are tombstones or do not decode",
         )
+        find(
+            self._unaccounted(keys, tombstones, skipped, expected.keys),
+            Kind.OUTCOME,
+            "the records do not decode, yet the watermark is above them under error policy fail",
+        )
+        find(
+            self._faults(window, missing, expected, tally, deleted=True),
+            Kind.MISSING,
+            "the log has records that cold has not, below the watermark",
+        )
+        find(
+            self._faults(window, differences.changed, expected, tally, deleted=False),
+            Kind.VALUE,
+            f"cold holds other values than the log, in {', '.join(differences.columns)}",
+        )
+        count = len(expected.keys) - (len(differences.missing) - len(missing))
         dropped = tombstones.true_count
-        tally.outcomes += Outcomes(
-            rows=count, skipped=len(keys) - dropped - count, tombstones=dropped
-        )
-
-    def _add(
-        self, tally: FaultTally, window: Window, keys: pa.Array, kind: Kind, message: str
-    ) -> None:
-        for offsets in window.spans(keys):
-            if tally.is_full:  # a finding looks at every file
-                tally.more[kind] += len(offsets)
-            else:
-                tally.add(self._finding(kind, f"{span_text(offsets)}: {message}", offsets))
+        skips = len(keys) - dropped - count
+        tally.outcomes += Outcomes(rows=count, skipped=skips, tombstones=dropped)
 
     def _decoded(self, records: pa.Table) -> pa.Table:
         batches = records.to_batches() or [pa.RecordBatch.from_pylist([], records.schema)]
@@ -205,8 +217,7 @@ class Comparer:
         self, window: Window, keys: pa.Array, records: pa.Table, missing: pa.Array
     ) -> pa.Array:
         """Return those of ``missing`` whose record decodes to a row: the others have another outcome."""
-        suspects = records.filter(pc.is_in(keys, value_set=missing))
-        rows = self._decoded(suspects)
+        rows = self._decoded(records.filter(pc.is_in(keys, value_set=missing)))
         return missing.filter(pc.is_in(missing, value_set=window.keys(rows)))
 
     def _unaccounted(
@@ -224,11 +235,9 @@ class Comparer:
             for partition, offset in self._skipped
             if partition in spans and offset in spans[partition]
         ]
-        offsets = {
-            KAFKA_PARTITION: pa.array([partition for partition, _ in inside], pa.int32()),
-            KAFKA_OFFSET: pa.array([offset for _, offset in inside], pa.int64()),
-        }
-        return window.keys(pa.table(offsets))
+        partitions = pa.array([partition for partition, _ in inside], pa.int32())
+        offsets = pa.array([offset for _, offset in inside], pa.int64())
+        return window.keys(pa.table([partitions, offsets], _KEY_COLUMNS))
 
     def _faults(
         self,
@@ -246,19 +255,18 @@ class Comparer:
         for snapshot, parent_id in self._foreign:
             if not len(keys):
                 break
-            columns = (*_KEY_COLUMNS, *expected.rows.column_names[2:])
-            rows = self._cold.read(window.ranges, columns, snapshot_id=parent_id)
-            before = Keyed.of(window.keys(rows), rows)
-            then = compare_rows(
-                keys,
-                _only(expected, keys, rows.column_names),
-                _only(before, keys, rows.column_names),
-            )
+            before = self._cold.keyed(window, expected.rows.column_names[2:], parent_id)
+            names = before.rows.column_names
+            then = compare_rows(keys, _only(expected, keys, names), _only(before, keys, names))
             intact = keys
             for differing in (then.missing, then.changed, then.duplicated):
                 intact = without(intact, differing)
             for offsets in window.spans(intact):
-                tally.add_change(snapshot, offsets, deleted=deleted)
+                rows = (0, len(offsets)) if deleted else (len(offsets), 0)
+                example = (offsets.partition, offsets.start)
+                tally.add_change(
+                    ForeignChange(snapshot.snapshot_id, snapshot.operation, *rows, example)
+                )
             keys = without(keys, intact)
         return keys
 
@@ -292,19 +300,12 @@ MAX_FINDINGS = 1_000
 
 
 @dataclass
-class _Change:
-    snapshot: Snapshot
-    changed: int = 0
-    deleted: int = 0
-    example: tuple[int, int] = (0, 0)
-
-
-@dataclass
 class FaultTally:
     findings: list[Fault] = field(default_factory=list)
     more: Counter[Kind] = field(default_factory=Counter)
     outcomes: Outcomes = field(default_factory=Outcomes)
-    _changes: dict[int, _Change] = field(default_factory=dict)
+    #: By snapshot.
+    changes: dict[int, ForeignChange] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
@@ -317,35 +318,17 @@ class FaultTally:
         else:
             self.findings.append(finding)
 
-    def add_change(self, snapshot: Snapshot, span_text: OffsetRange, *, deleted: bool) -> None:
-        change = self._changes.setdefault(snapshot.snapshot_id, _Change(snapshot))
-        if not change.changed and not change.deleted:
-            change.example = (span_text.partition, span_text.start)
-        if deleted:
-            change.deleted += len(span_text)
-        else:
-            change.changed += len(span_text)
+    def add_change(self, change: ForeignChange) -> None:
+        before = self.changes.get(change.snapshot_id)
+        if before is not None:
+            changed, deleted = before.changed + change.changed, before.deleted + change.deleted
+            change = replace(before, changed=changed, deleted=deleted)
+        self.changes[change.snapshot_id] = change
 
     def merge(self, other: FaultTally) -> None:
         for finding in other.findings:
             self.add(finding)
         self.more += other.more
         self.outcomes += other.outcomes
-        for key, change in other._changes.items():
-            mine = self._changes.setdefault(key, change)
-            if mine is not change:
-                mine.changed += change.changed
-                mine.deleted += change.deleted
-
-    @property
-    def changes(self) -> tuple[ForeignChange, ...]:
-        return tuple(
-            ForeignChange(
-                change.snapshot.snapshot_id,
-                change.snapshot.operation,
-                change.changed,
-                change.deleted,
-                change.example,
-            )
-            for change in self._changes.values()
-        )
+        for change in other.changes.values():
+            self.add_change(change)

@@ -1,9 +1,7 @@
 """``verify``: reads again what the log retains and compares it with cold, a window of offsets at a time.
 
-Memory is bounded by a window, not by the size of the table. ``planner.verification`` decides what is
-right and wrong; this reads, in order, and gathers.
-
-Cuts a fetch into windows: bounded in rows and bytes, also for large records.
+Memory is bounded by a window, in rows and bytes, not by the size of the table. ``planner.verification`` decides what
+is right and wrong; this reads, in order, and gathers.
 """
 
 from __future__ import annotations
@@ -15,7 +13,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from connectors.iceberg.audit import TableAudit
-from connectors.verification.comparing import ColdCount, ColdRows, Comparer, FaultTally
+from connectors.verification.comparing import (
+    ColdCount,
+    ColdRows,
+    ColdSide,
+    Comparer,
+    Extent,
+    FaultTally,
+)
 from planner.errors import BadBinding, Inconsistent, OffsetsExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
@@ -27,11 +32,8 @@ from planner.seam.watermark import Watermark
 from planner.verification.chain import carriers, check_chain, decisions, start_since
 from planner.verification.coverage import CoveragePlan, plan_coverage, segments
 from planner.verification.findings import Coverage, Fault, Kind, Report, span_text
-from planner.verification.rows import Keyed, repeats
+from planner.verification.rows import repeats
 from planner.verification.window import Window, plan_fetches
-
-#: Files named with a finding.
-MAX_NAMED_FILES = 3
 
 
 class Progress(Protocol):
@@ -52,30 +54,19 @@ class Silent:
         pass
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Scope of a comparison. ``since_ms`` is milliseconds since 1970; sizes bound the memory of one window."""
-
-    with_values: bool = True
-    since_ms: int | None = None
-    #: The topic is compacted: the log may have lost records that cold holds.
-    compacted: bool = False
-    window_rows: int = 500_000
-    window_bytes: int = 128 * 1024 * 1024
-    fetch_offsets: int = 4_000_000
-    fetch_timeout_s: float = 600.0
-
-
 @dataclass
 class Verification:
-    """One run over one bound table. ``audit`` and ``cold`` are of the same metadata file."""
+    """One run over one bound table. ``audit`` and ``cold_rows`` are of the same metadata file."""
 
     audit: TableAudit
     log: Log
-    cold: ColdRows
+    cold_rows: ColdRows
     decoder_for: DecoderFactory
     extent: Extent = field(default_factory=Extent)
     progress: Progress = field(default_factory=Silent)
+
+    def __post_init__(self) -> None:
+        self.cold = ColdSide(self.audit, self.cold_rows)
 
     def run(self) -> Report:
         """Check everything that can be.
@@ -93,9 +84,8 @@ class Verification:
         pin = self.audit.pin
         if isinstance(pin, Inconsistent):
             tally.add(Fault(Kind.REFUSED, pin.message))
-            return self._report(
-                tally, None, CoveragePlan((), (), ("the rows: see the refusal",)), 0
-            )
+            refused = CoveragePlan((), (), ("the rows: see the refusal",))
+            return self._report(tally, None, refused, 0)
         if pin.watermark is None or pin.binding is None:
             raise BadBinding(
                 f"{pin.table}: the table is not bound to a topic, so there is nothing to verify it against.",
@@ -104,17 +94,16 @@ class Verification:
         plan = self._with_unchecked(self._plan(pin.watermark, pin.binding), pin.watermark)
         for finding in plan.findings:
             tally.add(finding)
-        counts = self.cold.counts()
+        counts = self.cold_rows.counts()
         self._check_counts(tally, counts, pin.watermark)
-        cold_only = (
-            list(_cold_only(plan.coverage, counts)) if self.extent.since_ms is None else []
-        )
-        self.progress.start(
-            sum(len(part.compared) for part in plan.coverage) + sum(map(len, cold_only))
-        )
+        is_whole = self.extent.since_ms is None
+        cold_only = list(_cold_only(plan.coverage, counts)) if is_whole else []
+        compared = [each.compared for each in plan.coverage]
+        self.progress.start(sum(map(len, (*compared, *cold_only))))
         self._check_cold_only(tally, cold_only)
-        plan = self._compare(tally, pin, pin.watermark, plan)
-        return self._report(tally, pin, plan, sum(part.rows for part in counts))
+        uncompared = tuple(self._compare(tally, pin, pin.watermark, plan))
+        plan = replace(plan, unchecked=plan.unchecked + uncompared)
+        return self._report(tally, pin, plan, sum(each.rows for each in counts))
 
     def _plan(self, mark: Watermark, binding: Binding) -> CoveragePlan:
         head = self.audit.facts.head or 0
@@ -150,17 +139,11 @@ class Verification:
         for file in self.audit.files:
             if file.references > 1:
                 message = (
-                    f"data file {file.name} is referenced {file.references} times by the snapshot; each of its "
-                    f"{file.rows} rows is in every answer as often"
+                    f"data file {file.name} is referenced {file.references} times by the snapshot; each of its {file.rows} "
+                    f"rows is in every answer as often"
                 )
-                finding = Fault(
-                    Kind.FILE_TWICE,
-                    message,
-                    rows=file.rows * (file.references - 1),
-                    snapshot_id=file.added_by,
-                    files=(file.name,),
-                )
-                tally.add(finding)
+                more, files = file.rows * (file.references - 1), (file.name,)
+                tally.add(Fault(Kind.FILE_TWICE, message, None, more, file.added_by, files))
 
     # --- cold alone ---
 
@@ -178,58 +161,34 @@ class Verification:
                 continue
             watermark = mark.offset(count.partition)
             if count.last >= watermark:
-                self._find_above(tally, OffsetRange(count.partition, watermark, count.last + 1))
-
-    def _find_above(self, tally: FaultTally, above: OffsetRange) -> None:
-        stop = min(above.stop, above.start + self.extent.window_rows)
-        window = Window((OffsetRange(above.partition, above.start, stop),))
-        for offsets in window.spans(self._cold_keys(window).keys.unique()):
-            message = (
-                f"{span_text(offsets)}: cold has rows at or above the watermark {above.start}; the "
-                f"tail has them too"
-            )
-            tally.add(self._finding(Kind.ABOVE_WATERMARK, message, offsets))
+                stop = min(count.last + 1, watermark + self.extent.window_rows)
+                window = Window((OffsetRange(count.partition, watermark, stop),))
+                keys = self.cold.keyed(window).keys.unique()
+                message = f"cold has rows at or above the watermark {watermark}; the tail has them too"
+                self.cold.find(tally, window, keys, Kind.ABOVE_WATERMARK, message)
 
     def _check_cold_only(self, tally: FaultTally, ranges: Sequence[OffsetRange]) -> None:
         for group in plan_fetches(ranges, self.extent.fetch_offsets):
             window = Window(group)
-            keys = self._cold_keys(window).keys
+            keys = self.cold.keyed(window).keys
             repeated = keys.filter(repeats(keys)).unique()
-            for offsets in window.spans(repeated):
-                message = f"{span_text(offsets)}: cold has more than one row each"
-                tally.add(self._finding(Kind.DUPLICATE, message, offsets))
+            message = "cold has more than one row each"
+            self.cold.find(tally, window, repeated, Kind.DUPLICATE, message)
             self.progress.advance(sum(map(len, group)))
-
-    def _cold_keys(self, window: Window) -> Keyed:
-        rows = self.cold.read(window.ranges, (KAFKA_PARTITION, KAFKA_OFFSET))
-        return Keyed.of(window.keys(rows), rows)
-
-    def _finding(self, kind: Kind, message: str, offsets: OffsetRange) -> Fault:
-        files = tuple(file.name for file in self.audit.files if file.may_hold(offsets))
-        return Fault(kind, message, offsets, len(offsets), files=files[:MAX_NAMED_FILES])
 
     # --- cold and log ---
 
     def _compare(
         self, tally: FaultTally, pin: Pin, mark: Watermark, plan: CoveragePlan
-    ) -> CoveragePlan:
+    ) -> Iterator[str]:
+        """Compare everything that the log retains; yield what could not be compared."""
         chain = carriers(self.audit.facts.history, self.audit.facts.head or 0)
-        compared = tuple(part.compared for part in plan.coverage if len(part.compared))
+        compared = tuple(each.compared for each in plan.coverage if len(each.compared))
         for segment in segments(compared, chain, self.audit.schema_ids):
-            comparer = Comparer(
-                self.audit,
-                self.cold,
-                self.decoder_for,
-                pin,
-                segment,
-                with_values=self.extent.with_values,
-                compacted=self.extent.compacted,
-                finding=self._finding,
-            )
-            plan = replace(plan, unchecked=(*plan.unchecked, *comparer.unchecked))
+            comparer = Comparer(self.cold, self.decoder_for, pin, segment, self.extent)
+            yield from comparer.unchecked
             for group in plan_fetches(segment.ranges, self.extent.fetch_offsets):
-                plan = self._compare_group(tally, comparer, mark, group, plan)
-        return plan
+                yield from self._compare_group(tally, comparer, mark, group)
 
     def _compare_group(
         self,
@@ -237,9 +196,8 @@ class Verification:
         comparer: Comparer,
         mark: Watermark,
         group: tuple[OffsetRange, ...],
-        plan: CoveragePlan,
-    ) -> CoveragePlan:
-        """Compare the ranges of one fetch; report the offsets that retention took during it as not compared."""
+    ) -> Iterator[str]:
+        """Compare the ranges of one fetch; yield the offsets that retention took during it."""
         while group:
             # Only a fetch that came to its end is reliable.
             group_tally = FaultTally()
@@ -252,12 +210,11 @@ class Verification:
                 left = _retained(group, bounds)
                 if left == group:
                     raise
-                plan = _without_expired(plan, group, left)
+                yield from _expired(group, left)
                 group = left
             else:
                 tally.merge(group_tally)
-                return plan
-        return plan
+                return
 
     def _windows(
         self, comparer: Comparer, mark: Watermark, group: tuple[OffsetRange, ...]
@@ -267,10 +224,7 @@ class Verification:
             source = TopicSource.of(comparer.decoder, mark.address, mark.topic_id)
         batches = self.log.fetch(source, group, timeout_s=self.extent.fetch_timeout_s)
         return windows(
-            batches,
-            group,
-            max_rows=self.extent.window_rows,
-            max_bytes=self.extent.window_bytes,
+            batches, group, max_rows=self.extent.window_rows, max_bytes=self.extent.window_bytes
         )
 
     def _report(
@@ -285,7 +239,7 @@ class Verification:
             with_values=self.extent.with_values,
             findings=tuple(tally.findings),
             more=tuple(sorted(tally.more.items())),
-            changes=tally.changes,
+            changes=tuple(tally.changes.values()),
             coverage=plan.coverage,
             outcomes=tally.outcomes,
             cold_rows=cold_rows,
@@ -298,16 +252,16 @@ def _cold_only(
     coverage: Sequence[Coverage], counts: Sequence[ColdCount]
 ) -> Iterator[OffsetRange]:
     """Yield the offsets of cold rows below the compared ranges."""
-    starts = {part.compared.partition: part.compared.start for part in coverage}
-    for part in counts:
-        if part.partition in starts and part.first is not None:
-            stop = starts[part.partition]
-            if part.first < stop:
-                yield OffsetRange(part.partition, part.first, stop)
+    starts = {each.compared.partition: each.compared.start for each in coverage}
+    for each in counts:
+        if each.partition in starts and each.first is not None:
+            stop = starts[each.partition]
+            if each.first < stop:
+                yield OffsetRange(each.partition, each.first, stop)
 
 
 def _retained(group: tuple[OffsetRange, ...], bounds: LogBounds) -> tuple[OffsetRange, ...]:
-    starts = {part.partition: part.log_start for part in bounds.partitions}
+    starts = {each.partition: each.log_start for each in bounds.partitions}
     return tuple(
         OffsetRange(item.partition, max(item.start, starts[item.partition]), item.stop)
         for item in group
@@ -315,17 +269,13 @@ def _retained(group: tuple[OffsetRange, ...], bounds: LogBounds) -> tuple[Offset
     )
 
 
-def _without_expired(
-    plan: CoveragePlan, group: tuple[OffsetRange, ...], left: tuple[OffsetRange, ...]
-) -> CoveragePlan:
+def _expired(group: Iterable[OffsetRange], left: Iterable[OffsetRange]) -> Iterator[str]:
     starts = {item.partition: item.start for item in left}
-    notes = []
     for item in group:
         stop = starts.get(item.partition, item.stop)
         if stop > item.start:
             gone = OffsetRange(item.partition, item.start, stop)
-            notes.append(f"{span_text(gone)}: retention removed them while they were verified")
-    return replace(plan, unchecked=(*plan.unchecked, *notes))
+            yield f"{span_text(gone)}: retention removed them while they were verified"
 
 
 def windows(

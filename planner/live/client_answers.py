@@ -71,20 +71,17 @@ def for_duckdb(document: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     if log[-1]["snapshot-id"] == head["snapshot-id"]:
         head_ms = min(log[-1]["timestamp-ms"], latest_ms)
     history = {entry["snapshot-id"] for entry in log} | _ancestors(head, listed)
+    older = [
+        {**entry, "timestamp-ms": min(entry["timestamp-ms"], head_ms - 1)}
+        for snapshot_id, entry in listed.items()
+        if snapshot_id in history and entry is not head
+    ]
+    refs = document.get("refs") or {}
     return {
         **edited,
-        "snapshots": [
-            *(
-                {**entry, "timestamp-ms": min(entry["timestamp-ms"], head_ms - 1)}
-                for snapshot_id, entry in listed.items()
-                if snapshot_id in history and entry is not head
-            ),
-            {**head, "timestamp-ms": head_ms},
-        ],
+        "snapshots": [*older, {**head, "timestamp-ms": head_ms}],
         "snapshot-log": _in_order([*log, _entry(head["snapshot-id"], head_ms)]),
-        "refs": {
-            name: ref for name, ref in (document.get("refs") or {}).items() if name == MAIN
-        },
+        "refs": {name: ref for name, ref in refs.items() if name == MAIN},
     }
 
 

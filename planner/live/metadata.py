@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import Any, Literal
 
 from planner.errors import UnsupportedFile
@@ -35,19 +35,8 @@ _OWN = "thermocline."
 _GC = "gc.enabled"
 #: What pyiceberg's clients take as settings of a store or of its key server.
 _OF_STORES = (
-    *(
-        "adls.",
-        "auth.",
-        "client.",
-        "gcs.",
-        "hdfs.",
-        "header.",
-        "hf.",
-        "oss.",
-        "rest.",
-        "s3.",
-        "ssl.",
-    ),
+    *("adls.", "auth.", "client.", "gcs.", "hdfs.", "header.", "hf.", "oss.", "rest."),
+    *("s3.", "ssl."),
     *("credential", "io-impl", "oauth2-server-uri", "py-io-impl", "token", "uri", "warehouse"),
 )
 #: An Iceberg writer encrypts where this table property is set.
@@ -98,10 +87,8 @@ def check_partition_fields(pin: Pin, document: Mapping[str, Any]) -> None:
         UnsupportedFile: a name is not of ASCII letters, digits and underscores alone.
     """
     specs = [spec["fields"] for spec in document.get("partition-specs") or ()]
-    specs.append(
-        document.get("partition-spec") or []
-    )  # version 1, whose readers may know no other
-    for field in chain.from_iterable(specs):
+    # Version 1's, whose readers may know no other.
+    for field in chain(*specs, document.get("partition-spec") or ()):
         if not is_portable_partition_field(field["name"]):
             number = field.get("field-id")
             raise UnsupportedFile(
@@ -117,16 +104,12 @@ def first_row_id(document: Mapping[str, Any]) -> int | None:
     return int(document.get("next-row-id") or 0) if document["format-version"] == 3 else None
 
 
-def snapshot_id_of(parts: Sequence[str], in_use: Sequence[int]) -> int:
-    """Return the id of a live snapshot, the same for the same ``parts``, and none of those ``in_use``."""
-    number = 0
-    while True:
-        text = "\n".join((*parts, str(number)))
-        digest = hashlib.sha256(text.encode()).digest()
-        candidate = int.from_bytes(digest[:8], "big") >> 1
-        if candidate and candidate not in in_use:
-            return candidate
-        number += 1
+def snapshot_id_of(lines: Sequence[str], in_use: Sequence[int]) -> int:
+    """Return the id of a live snapshot, the same for the same ``lines``, and none of those ``in_use``."""
+    texts = ("\n".join((*lines, str(number))) for number in count())
+    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+    candidates = (int.from_bytes(digest[:8], "big") >> 1 for digest in digests)
+    return next(each for each in candidates if each and each not in in_use)
 
 
 def unpartitioned_spec(document: Mapping[str, Any]) -> int:
@@ -167,15 +150,9 @@ def live_metadata(
     edited["properties"] = live_properties(document.get("properties") or {}, cut)
     edited["metadata-log"] = [
         *(document.get("metadata-log") or ()),
-        {
-            "timestamp-ms": document["last-updated-ms"],
-            "metadata-file": pin.metadata_location,
-        },
+        {"timestamp-ms": document["last-updated-ms"], "metadata-file": pin.metadata_location},
     ]
-    refs: dict[str, Any] = dict(document.get("refs") or {})
-    refs.setdefault(COLD, {"snapshot-id": head, "type": "tag"})
-    refs[MAIN] = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": head}
-    edited["current-snapshot-id"] = head
+    tag = {COLD: {"snapshot-id": head, "type": "tag"}}
     if live is not None:
         snapshots = document.get("snapshots") or []
         parent = next(snapshot for snapshot in snapshots if snapshot["snapshot-id"] == head)
@@ -188,22 +165,28 @@ def live_metadata(
             snapshot |= {"first-row-id": row_id, "added-rows": live.row_ids}
             edited["next-row-id"] = row_id + live.row_ids
         edited["snapshots"] = [*snapshots, snapshot]
-        edited["current-snapshot-id"] = live.snapshot_id
-        refs[MAIN] = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": live.snapshot_id}
-    edited["snapshot-log"] = _log(document, pin)
-    edited["refs"] = refs
-    return edited
+        head = live.snapshot_id
+    return edited | _head(document, pin, {**tag, **(document.get("refs") or {})}, head)
+
+
+def _head(
+    document: Mapping[str, Any], pin: Pin, refs: Mapping[str, Any], head: int | None
+) -> dict[str, Any]:
+    """Return the fields that make ``head`` the table's, of a log that ends with the pin."""
+    main = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": head}
+    return {
+        "current-snapshot-id": head,
+        "snapshot-log": _log(document, pin),
+        "refs": {**refs, MAIN: main},
+    }
 
 
 def is_head(document: Mapping[str, Any], pin: Pin) -> bool:
     """Whether a reader of the pinned metadata file reads what is pinned: it may have a newer head, or other columns."""
     current = document.get("current-snapshot-id")
     schema_id = document.get("current-schema-id", pin.schema.schema_id)
-    # Version 1 wrote -1 for a table without snapshots.
-    return (None if current == -1 else current, schema_id) == (
-        pin.snapshot_id,
-        pin.schema.schema_id,
-    )
+    head = None if current == -1 else current  # what version 1 wrote without snapshots
+    return (head, schema_id) == (pin.snapshot_id, pin.schema.schema_id)
 
 
 def plain_metadata(document: Mapping[str, Any], pin: Pin, cut: str) -> dict[str, Any]:
@@ -220,12 +203,7 @@ def plain_metadata(document: Mapping[str, Any], pin: Pin, cut: str) -> dict[str,
         edited["schema"] = next(
             schema for schema in schemas if schema.get("schema-id", schema_id) == schema_id
         )
-    refs: Mapping[str, Any] = document.get("refs") or {}
-    head = pin.snapshot_id
-    edited["refs"] = {**refs, MAIN: {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": head}}
-    edited["current-snapshot-id"] = head
-    edited["snapshot-log"] = _log(document, pin)
-    return edited
+    return edited | _head(document, pin, document.get("refs") or {}, pin.snapshot_id)
 
 
 def _log(document: Mapping[str, Any], pin: Pin) -> list[Mapping[str, Any]]:
@@ -257,19 +235,13 @@ def in_folder_of(document: Mapping[str, Any], metadata_location: str) -> dict[st
 
 def live_properties(properties: Mapping[str, str], cut: str) -> dict[str, str]:
     """Return a table's properties as an engine sees them."""
-    own = {
-        key: value
-        for key, value in properties.items()
-        if not key.startswith((_OWN, *_OF_STORES))
-    }
+    left_out = (_OWN, *_OF_STORES)
+    own = {key: value for key, value in properties.items() if not key.startswith(left_out)}
     return {**own, _GC: "false", LIVE_CUT: cut}
 
 
 def _snapshot(
-    live: LiveSnapshot,
-    parent: Mapping[str, Any],
-    pin: Pin,
-    sequence: int,
+    live: LiveSnapshot, parent: Mapping[str, Any], pin: Pin, sequence: int
 ) -> dict[str, Any]:
     before: Mapping[str, str] = parent.get("summary") or {}
     summary = {
@@ -303,9 +275,6 @@ def with_referenced_snapshots(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata with the snapshots only that a branch or tag names (``snapshots=refs``)."""
     named = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
     named.add(document.get("current-snapshot-id"))
-    listed = [
-        snapshot
-        for snapshot in document.get("snapshots") or ()
-        if snapshot["snapshot-id"] in named
-    ]
+    snapshots = document.get("snapshots") or ()
+    listed = [each for each in snapshots if each["snapshot-id"] in named]
     return {**document, "snapshots": listed}

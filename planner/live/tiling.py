@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from planner.offsets import OffsetRange, OffsetVector, check_one_per_partition
+from planner.offsets import OffsetRange, OffsetVector, check_one_per_partition, joined
 
 #: At one load a second, rows of eleven minutes are written twice, of two hours three times. Lower: fewer files, more writes.
 MERGE = 37
@@ -42,7 +42,7 @@ _MOST_NAMED = 2 * MOST
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenPart:
+class WrittenPartition:
     """Rows of one partition as they were written: how many, and their lowest and highest offset (inclusive)."""
 
     partition: int
@@ -134,7 +134,7 @@ def tile_named(needed: Sequence[OffsetRange], pieces: Iterable[LivePiece]) -> Ti
     needed_of = {span.partition: span for span in needed if len(span)}
     chosen, _ = _choose(needed_of, None, pieces)
     chosen = sorted(chosen, key=lambda piece: piece.rows, reverse=True)[:_MOST_NAMED]
-    gaps = [gap for parts in _gaps(needed_of, chosen).values() for gap in parts]
+    gaps = [gap for own in _gaps(needed_of, chosen).values() for gap in own]
     return Tiling(tuple(chosen), tuple(_blocks(gaps)))
 
 
@@ -201,10 +201,7 @@ def _meeting(
     these: Iterable[Hole | LivePiece], pieces: Iterable[LivePiece]
 ) -> tuple[LivePiece, ...]:
     """Return the ``pieces`` with records that are in ``these``, too."""
-    spans_of: defaultdict[int, list[OffsetRange]] = defaultdict(list)
-    for one in these:
-        for span in one.ranges:
-            spans_of[span.partition].append(span)
+    spans_of = _by_partition(span for one in these for span in one.ranges)
     return tuple(
         piece
         for piece in pieces
@@ -224,14 +221,11 @@ def _gaps(
     needed_of: Mapping[int, OffsetRange], pieces: Iterable[LivePiece]
 ) -> dict[int, list[OffsetRange]]:
     """Return what ``pieces`` leave of each partition, in order. The last one may reach its end."""
-    spans_of: defaultdict[int, list[OffsetRange]] = defaultdict(list)
-    for piece in pieces:
-        for span in piece.ranges:
-            spans_of[span.partition].append(span)
+    spans_of = _by_partition(span for piece in pieces for span in piece.ranges)
     gaps: dict[int, list[OffsetRange]] = {}
     for partition, span in sorted(needed_of.items()):
         at, own = span.start, gaps.setdefault(partition, [])
-        for next_span in sorted(spans_of[partition]):
+        for next_span in sorted(spans_of.get(partition, ())):
             if next_span.start > at:
                 own.append(OffsetRange(partition, at, next_span.start))
             at = next_span.stop
@@ -249,11 +243,8 @@ def _holes(
 
     What is between pieces has the level of those of ``others`` that held it.
     """
-    newest = tuple(
-        own[-1]
-        for partition, own in gaps.items()
-        if own and own[-1].stop == needed_of[partition].stop
-    )
+    ends = (own[-1] for own in gaps.values() if own)
+    newest = tuple(span for span in ends if span.stop == needed_of[span.partition].stop)
     between = _rounds(gap for own in gaps.values() for gap in own if gap not in newest)
     holes = [Hole(ranges, _level(_meeting([Hole(ranges)], others))) for ranges in between]
     return [*holes, Hole(newest)] if newest else holes
@@ -261,11 +252,15 @@ def _holes(
 
 def _rounds(spans: Iterable[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
     """Put the first of every partition together, then the second."""
-    of_partition: defaultdict[int, list[OffsetRange]] = defaultdict(list)
-    for span in spans:
-        of_partition[span.partition].append(span)
-    rounds = zip_longest(*of_partition.values())
+    rounds = zip_longest(*_by_partition(spans).values())
     return [tuple(span for span in one if span is not None) for one in rounds]
+
+
+def _by_partition(spans: Iterable[OffsetRange]) -> dict[int, list[OffsetRange]]:
+    spans_of: dict[int, list[OffsetRange]] = {}
+    for span in spans:
+        spans_of.setdefault(span.partition, []).append(span)
+    return spans_of
 
 
 def _blocks(gaps: Sequence[OffsetRange]) -> list[Hole]:
@@ -312,18 +307,12 @@ def _split(
 
 def _joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...] | None:
     """Join ranges to one a partition; None where something would lie between them."""
-    joined: dict[int, OffsetRange] = {}
-    for span in sorted(ranges):
-        before = joined.get(span.partition)
-        if before is not None and before.stop != span.start:
-            return None
-        start = span.start if before is None else before.start
-        joined[span.partition] = OffsetRange(span.partition, start, span.stop)
-    return tuple(joined.values())
+    spans = joined(ranges)
+    return spans if len({span.partition for span in spans}) == len(spans) else None
 
 
 def check_written(
-    ranges: Sequence[OffsetRange], written: Iterable[WrittenPart], rows: int
+    ranges: Sequence[OffsetRange], written: Iterable[WrittenPartition], rows: int
 ) -> None:
     """Make sure that a file holds rows of its ranges only, and all that it counted.
 
@@ -332,16 +321,11 @@ def check_written(
     """
     within = {span.partition: span for span in ranges}
     counted = 0
-    for part in written:
-        span = within.get(part.partition)
-        counted += part.rows
-        if (
-            span is None
-            or part.lowest not in span
-            or part.highest not in span
-            or part.rows > len(span)
-        ):
-            raise AssertionError(f"a live file holds {part}, and stands for {span}")
+    for each in written:
+        span = within.get(each.partition, ())
+        counted += each.rows
+        if each.lowest not in span or each.highest not in span or each.rows > len(span):
+            raise AssertionError(f"a live file holds {each}, and stands for {span}")
     if counted != rows:
         raise AssertionError(f"a live file holds {rows} rows, and {counted} of its ranges")
 
@@ -352,15 +336,6 @@ def check_tiled(needed: Sequence[OffsetRange], pieces: Iterable[LivePiece]) -> N
     Raises:
         AssertionError: an offset would be missing, or be there twice.
     """
-    spans = sorted(span for piece in pieces for span in piece.ranges)
-    joined: list[OffsetRange] = []
-    for span in spans:
-        last = joined[-1] if joined else None
-        if last is not None and last.partition == span.partition:
-            if last.stop != span.start:
-                raise AssertionError(f"live files hold {last} and {span}")
-            joined[-1] = OffsetRange(span.partition, last.start, span.stop)
-        else:
-            joined.append(span)
-    if joined != sorted(span for span in needed if len(span)):
-        raise AssertionError(f"live files hold {joined}, and the cut's tail is {list(needed)}")
+    spans = joined(span for piece in pieces for span in piece.ranges)
+    if spans != tuple(sorted(span for span in needed if len(span))):
+        raise AssertionError(f"live files hold {spans}, and the cut's tail is {list(needed)}")

@@ -1,9 +1,8 @@
 """Which rows of a table can matter to a statement: by statistics of files, by ranges of offsets, by the paths of files.
 
-A file is left out only if it surely has no row that makes every condition of an alternative true; an unknown
-value keeps it. The rules are those of the Iceberg spec (Appendix D and "Column metrics"): bounds leave
-out nulls and NaN, bounds of text and bytes may be shortened outwards, counts may be missing. NaN is the
-largest number, as in DuckDB.
+A file is left out only if it surely has no row that makes every condition of an alternative true; an unknown value
+keeps it. The rules are those of the Iceberg spec (Appendix D and "Column metrics"): bounds leave out nulls and NaN,
+bounds of text and bytes may be shortened outwards, counts may be missing. NaN is the largest number, as in DuckDB.
 
 A range of the log is one file with exact bounds of partition and offset, which every record has.
 """

@@ -15,13 +15,7 @@ import pyarrow as pa
 from planner.errors import UnknownTable
 from planner.names import Side
 from planner.offsets import OffsetRange
-from planner.reading.filters import (
-    EVERY_FILE,
-    EVERYTHING,
-    FileSpan,
-    ScanFilter,
-    needed_ranges,
-)
+from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter, needed_ranges
 from planner.reading.needs import StatementNeeds
 from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
@@ -207,10 +201,15 @@ def plan_read(
         read,
         any_rows=needs.any_rows if is_plain else None,
         columns=_columns(needs, cut, is_open=is_open),
-        is_divisible=needs.plain_scan and cut.increment is None,
+        is_divisible=is_divisible(needs, cut),
         tells_time=needs.tells_time,
     )
     return read if share is None else read.of_share(share)
+
+
+def is_divisible(needs: StatementNeeds, cut: TableCut) -> bool:
+    """Whether shares of what is read at a cut answer the statement, one after the other."""
+    return needs.plain_scan and cut.increment is None
 
 
 def side_of(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Side:

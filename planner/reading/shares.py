@@ -97,17 +97,17 @@ def split_name(
     text = json.dumps(
         [
             [
-                [span.start, span.stop, [[*_numbers(item)] for item in ranges]]
+                [
+                    span.start,
+                    span.stop,
+                    [[item.partition, item.start, item.stop] for item in ranges],
+                ]
                 for span, ranges in shares
             ],
             *map(str, more),
         ]
     )
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _numbers(item: OffsetRange) -> tuple[int, int, int]:
-    return item.partition, item.start, item.stop
 
 
 def _spans(files: Files, count: int) -> list[tuple[FileSpan, int]]:

@@ -24,17 +24,11 @@ from planner.type_text import type_text
 OnError = Literal["fail", "null", "skip"]
 
 TOPIC = "thermocline.topic"
-
 KAFKA = "thermocline.kafka"
-
 FORMAT = "thermocline.format"
-
 MODE = "thermocline.mode"
-
 ON_ERROR = "thermocline.on_error"
-
 MAX_TAIL_ROWS = "thermocline.max_tail_rows"
-
 MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
 
 #: Properties below are for the tierer alone and change no row (see planner.tiering.triggers).
@@ -48,7 +42,6 @@ LIVE_CUT = "thermocline.cut"
 
 #: Among the properties that such a catalog tells its clients.
 LIVE = "thermocline.live"
-
 _OPTIONS = (TOPIC, KAFKA, FORMAT, MODE, ON_ERROR)
 
 #: Changes whenever a decoder of ours gives another value for the same bytes.
@@ -97,14 +90,11 @@ class Binding:
             MODE: self.mode,
             ON_ERROR: self.on_error,
             **self.format.properties,
+            KAFKA: self.kafka or None,
+            MAX_TAIL_ROWS: self.max_tail_rows,
+            MAX_TAIL_BYTES: self.max_tail_bytes,
         }
-        if self.kafka:
-            properties[KAFKA] = self.kafka
-        if self.max_tail_rows is not None:
-            properties[MAX_TAIL_ROWS] = str(self.max_tail_rows)
-        if self.max_tail_bytes is not None:
-            properties[MAX_TAIL_BYTES] = str(self.max_tail_bytes)
-        return properties
+        return {key: str(value) for key, value in properties.items() if value is not None}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -187,46 +177,41 @@ def check_times(table: str, schema: TableSchema, binding: Binding) -> None:
     Raises:
         BadBinding: an epoch unit or a floor is declared for a field that holds no time.
     """
-    units = dict(binding.format.epoch_units)
+    for path, kind, field_id, unit in _declared(schema, dict(binding.format.epoch_units)):
+        is_timestamp = pa.types.is_timestamp(kind)
+        if unit is not None and not (is_timestamp or pa.types.is_date(kind)):
+            raise BadBinding(
+                f"{table}: an epoch unit is declared for {path}, which is {type_text(kind)}; only date, timestamp and "
+                f"timestamptz can have one: remove the property thermocline.epoch_unit.<field id>, or, while the table "
+                f"has no rows, make it anew: `{_anew(table, binding, path, unit)}`.",
+                table=table,
+                column=path,
+            )
+        if field_id in binding.format.floors and not is_timestamp:
+            raise BadBinding(
+                f"{table}: a floor of times is declared for {path}, which is {type_text(kind)}; only timestamp and "
+                f"timestamptz can have one.",
+                table=table,
+                column=path,
+            )
+
+
+def _declared(
+    schema: TableSchema, units: Mapping[int, EpochUnit]
+) -> Iterator[tuple[str, pa.DataType, int, EpochUnit | None]]:
+    """Yield path, type, id and unit of each payload column and of the fields inside it; id 0: none yet."""
     for column in schema.payload:
         unit = units.get(column.field_id, column.epoch_unit)
-        _check(table, binding, column.name, column.type, (column.field_id, unit))
+        yield column.name, column.type, column.field_id, unit
         for path, member in _inside(nested_paths(column.name, column.type)):
             field_id = field_id_if_any(member) or 0
-            _check(table, binding, path, member.type, (field_id, units.get(field_id)))
+            yield path, member.type, field_id, units.get(field_id)
 
 
 def _inside(fields: Sequence[tuple[str, pa.Field]]) -> Iterator[tuple[str, pa.Field]]:
     for path, member in fields:
         yield path, member
         yield from _inside(nested_paths(path, member.type))
-
-
-def _check(
-    table: str,
-    binding: Binding,
-    path: str,
-    kind: pa.DataType,
-    declared: tuple[int, EpochUnit | None],
-) -> None:
-    """``declared`` is the field's id and its unit."""
-    field_id, unit = declared
-    is_timestamp = pa.types.is_timestamp(kind)
-    if unit is not None and not (is_timestamp or pa.types.is_date(kind)):
-        raise BadBinding(
-            f"{table}: an epoch unit is declared for {path}, which is {type_text(kind)}; only date, timestamp and "
-            f"timestamptz can have one: remove the property thermocline.epoch_unit.<field id>, or, while the table has "
-            f"no rows, make it anew: `{_anew(table, binding, path, unit)}`.",
-            table=table,
-            column=path,
-        )
-    if field_id in binding.format.floors and not is_timestamp:
-        raise BadBinding(
-            f"{table}: a floor of times is declared for {path}, which is {type_text(kind)}; only timestamp and timestamptz "
-            f"can have one.",
-            table=table,
-            column=path,
-        )
 
 
 def _anew(table: str, binding: Binding, path: str, unit: EpochUnit) -> str:

@@ -16,7 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from planner.errors import BadBinding, ClusterChanged, LogTruncated, TailGap, TopicRecreated
+from planner.errors import (
+    BadBinding,
+    ClusterChanged,
+    FederationError,
+    LogTruncated,
+    TailGap,
+    TopicRecreated,
+)
 from planner.names import TableName, shell_word, topic_name
 from planner.offsets import OffsetRange, OffsetVector
 from planner.schema import TableSchema
@@ -95,9 +102,9 @@ class LogBounds:
     def epochs(self) -> OffsetVector:
         """The leader epoch of each partition whose broker named it."""
         return OffsetVector.of(
-            (part.partition, part.leader_epoch)
-            for part in self.partitions
-            if part.leader_epoch is not None
+            (each.partition, each.leader_epoch)
+            for each in self.partitions
+            if each.leader_epoch is not None
         )
 
 
@@ -197,11 +204,8 @@ class TableCut:
     @property
     def new_cold(self) -> tuple[OffsetRange, ...]:
         """Offsets below the watermark that are new to a follower; partitions with none are left out."""
-        return (
-            ()
-            if self.watermark is None
-            else self._unseen((p, 0, w) for p, w in self.watermark.next)
-        )
+        tiered = () if self.watermark is None else self.watermark.next
+        return self._unseen((partition, 0, stop) for partition, stop in tiered)
 
     @property
     def new_hot(self) -> tuple[OffsetRange, ...]:
@@ -288,7 +292,7 @@ def check_log(
             expected=watermark.topic_id,
             found=bounds.topic_id,
         )
-    measured = {part.partition for part in bounds.partitions}
+    measured = {each.partition for each in bounds.partitions}
     for partition in watermark.next.partitions:
         if partition not in measured:
             raise LogTruncated(
@@ -298,7 +302,7 @@ def check_log(
                 topic=watermark.address,
                 partition=partition,
             )
-    return tuple(_untiered(table, watermark, part) for part in bounds.partitions)
+    return tuple(_untiered(table, watermark, each) for each in bounds.partitions)
 
 
 def check_topic(table: TableName, watermark: Watermark, topic: str) -> None:
@@ -321,48 +325,36 @@ def check_topic(table: TableName, watermark: Watermark, topic: str) -> None:
 
 def _untiered(table: TableName, watermark: Watermark, bounds: PartitionBounds) -> OffsetRange:
     start = watermark.offset(bounds.partition)
+    epoch, tiered_epoch = bounds.leader_epoch, watermark.epochs.get(bounds.partition)
+    kind: type[FederationError] = LogTruncated
+    epochs: dict[str, object] = {}
     if bounds.log_start > start:
-        where, facts = _where(table, watermark, bounds)
-        raise TailGap(
-            f"{where}: cold data ends at offset {start} but the log starts at {bounds.log_start}; "
-            f"{bounds.log_start - start} offsets were removed before they were tiered. Raise the topic's "
-            f"retention.ms or tier more often, then run `thermocline gap accept {shell_word(table)}`: it gives the lost range up.",
-            **facts,
+        kind = TailGap
+        what = (
+            f"cold data ends at offset {start} but the log starts at {bounds.log_start}; "
+            f"{bounds.log_start - start} offsets were removed before they were tiered. Raise the topic's retention.ms or "
+            f"tier more often, then run `thermocline gap accept {shell_word(table)}`: it gives the lost range up."
         )
-    if start > bounds.log_end:
-        where, facts = _where(table, watermark, bounds)
-        raise LogTruncated(
-            f"{where}: cold data ends at offset {start} but the log ends at {bounds.log_end}; the log lost "
-            f"records that cold holds (an unclean leader election or a restored broker).",
-            **facts,
+    elif start > bounds.log_end:
+        what = (
+            f"cold data ends at offset {start} but the log ends at {bounds.log_end}; the log lost records that cold "
+            f"holds (an unclean leader election or a restored broker)."
         )
-    tiered_epoch = watermark.epochs.get(bounds.partition)
-    if (
-        tiered_epoch is not None
-        and bounds.leader_epoch is not None
-        and bounds.leader_epoch < tiered_epoch
-    ):
-        where, facts = _where(table, watermark, bounds)
-        raise LogTruncated(
-            f"{where}: the log's leader epoch is {bounds.leader_epoch}, below {tiered_epoch} at the last tiering; the "
-            f"log was replaced by an older copy.",
-            **facts,
-            epoch=bounds.leader_epoch,
-            known_epoch=tiered_epoch,
+    elif tiered_epoch is not None and epoch is not None and epoch < tiered_epoch:
+        epochs = {"epoch": epoch, "known_epoch": tiered_epoch}
+        what = (
+            f"the log's leader epoch is {epoch}, below {tiered_epoch} at the last tiering; the log was replaced by an "
+            f"older copy."
         )
-    return OffsetRange(bounds.partition, start, bounds.log_end)
-
-
-def _where(
-    table: TableName, watermark: Watermark, bounds: PartitionBounds
-) -> tuple[str, dict[str, object]]:
-    """Name a partition of a table's log in messages, and in the facts of errors."""
-    facts: dict[str, object] = {
-        "table": str(table),
-        "topic": watermark.address,
-        "partition": bounds.partition,
-        "watermark": watermark.offset(bounds.partition),
-        "log_start": bounds.log_start,
-        "log_end": bounds.log_end,
-    }
-    return f"{table}: {watermark.address}/{bounds.partition}", facts
+    else:
+        return OffsetRange(bounds.partition, start, bounds.log_end)
+    raise kind(
+        f"{table}: {watermark.address}/{bounds.partition}: {what}",
+        table=str(table),
+        topic=watermark.address,
+        partition=bounds.partition,
+        watermark=start,
+        log_start=bounds.log_start,
+        log_end=bounds.log_end,
+        **epochs,
+    )

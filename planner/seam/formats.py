@@ -26,7 +26,6 @@ EPOCH_UNIT_PREFIX = "thermocline.epoch_unit."
 
 #: ``thermocline.fraction.<field id>`` = ``floor``: times of that column lose what is below a microsecond.
 FRACTION_PREFIX = "thermocline.fraction."
-
 FLOOR = "floor"
 
 REGISTRY = "thermocline.registry"

@@ -57,11 +57,7 @@ LIVE = Freshness()
 
 
 def parse_freshness(text: str) -> Freshness:
-    """Read a contract as users write it; case and spaces do not matter.
-
-    Raises:
-        BadParameter: it is not a contract.
-    """
+    """Read a contract as users write it; case and spaces do not matter. Raises BadParameter: it is not a contract."""
     word, _, rest = text.strip().lower().partition(" ")
     if word == "max_staleness":
         span = _SPAN.fullmatch(rest.strip())
@@ -111,8 +107,7 @@ def uncovered(wait_for: Mapping[str, OffsetVector], cut: TableCut) -> Uncovered 
         return None
     ends = cut.end.as_dict()
     for partition, target in wait_for.get(cut.hot.topic, ()):
-        end = ends.get(partition, 0)
-        if end < target:
+        if (end := ends.get(partition, 0)) < target:
             return Uncovered(cut.hot.topic, partition, target - 1, end)
     return None
 
@@ -123,11 +118,9 @@ def caught_up(bounds: LogBounds, watermark: Watermark) -> LogBounds:
     Offsets below the watermark were committed, so the log has reached it since. The leader epoch measured then may be
     out of date.
     """
-    measured = {part.partition: part for part in bounds.partitions}
+    measured = {own.partition: own for own in bounds.partitions}
     for partition, tiered in watermark.next:
         # A partition that was added after the measurement: only its tiered part is known.
-        part = measured.get(partition, PartitionBounds(partition, tiered, tiered))
-        measured[partition] = replace(
-            part, log_end=max(part.log_end, tiered), leader_epoch=None
-        )
+        own = measured.get(partition, PartitionBounds(partition, tiered, tiered))
+        measured[partition] = replace(own, log_end=max(own.log_end, tiered), leader_epoch=None)
     return replace(bounds, partitions=tuple(measured[at] for at in sorted(measured)))

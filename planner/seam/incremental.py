@@ -1,12 +1,11 @@
 """Following a statement: which rows of its tables are new since a position, and what the next position is.
 
-A position is one offset vector per bound table: the end of a cut. A statement *after* a position reads, of each
-bound table, the offsets from there to the end of its own cut: tiered ones from cold, the rest from the tail. So
-consecutive rounds have every record once, wherever the watermark went, from any server. Servers keep no
-state of a follower.
+A position is one offset vector per bound table: the end of a cut. A statement *after* a position reads, of each bound
+table, the offsets from there to the end of its own cut: tiered ones from cold, the rest from the tail. So consecutive
+rounds have every record once, wherever the watermark went, from any server. Servers keep no state of a follower.
 
-The client keeps the text of a position, which is opaque. It only narrows what its statement may read
-anyway, so it is checked for form, not signed.
+The client keeps the text of a position, which is opaque. It only narrows what its statement may read anyway, so it is
+checked for form, not signed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from planner.errors import BadParameter, LogTruncated, TopicRecreated, Unsupport
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.seam.cut import Increment, TableCut
-from planner.seam.time_travel import MALFORMED, pack, unpack
+from planner.seam.time_travel import MALFORMED, pack, table_of, unpack, vector_of
+from planner.seam.watermark import as_str
 
 POSITION_VERSION = 1
 _PREFIX = "p:"
@@ -74,7 +74,7 @@ def format_position(cuts: Iterable[TableCut]) -> str:
             {
                 "table": [cut.table.catalog, list(cut.table.namespace), cut.table.name],
                 "topic": cut.hot.topic_id,
-                "next": [list(pair) for pair in cut.end],
+                "next": cut.end.items,
             }
             for cut in cuts
             if cut.hot is not None
@@ -97,9 +97,7 @@ def narrow(cut: TableCut, after: After) -> TableCut:
         return replace(cut, increment=Increment(cut.end))
     if after.start == "beginning":
         return replace(cut, increment=Increment(OffsetVector(), after.since_us))
-    position = next(
-        (position for position in after.tables if position.table == cut.table), None
-    )
+    position = next((each for each in after.tables if each.table == cut.table), None)
     if position is None:
         raise BadParameter(
             f"{cut.table}: the position is of a statement without this table; start again from now, beginning or a "
@@ -148,19 +146,10 @@ def check_followed(bound: Collection[TableName], sides: Collection[str]) -> None
 def _position(document: dict[str, Any]) -> After:
     if document["v"] != POSITION_VERSION:
         raise ValueError("another version")
-    return After(tables=tuple(_table_position(item) for item in document["tables"]))
+    return After(tables=tuple(map(_table_position, document["tables"])))
 
 
 def _table_position(item: dict[str, Any]) -> TablePosition:
-    catalog, namespace, name = item["table"]
-    texts = (catalog, name, item["topic"], *namespace)
-    numbers = [number for pair in item["next"] for number in pair]
-    if not all(type(text) is str for text in texts) or not all(
-        type(number) is int for number in numbers
-    ):
-        raise TypeError("not a position")
     return TablePosition(
-        TableName(catalog, tuple(namespace), name),
-        item["topic"],
-        OffsetVector.of((partition, offset) for partition, offset in item["next"]),
+        table_of(item["table"]), as_str(item["topic"]), vector_of(item["next"])
     )

@@ -40,22 +40,16 @@ def _check(topic: str, span: OffsetRange, bounds: PartitionBounds | None) -> Non
         "start": span.start,
         "stop": span.stop,
     }
+    was_to_be_read = f"{where}: the log was to be read up to offset {span.stop}, but"
     if bounds is None:
-        raise LogTruncated(
-            f"{where}: the log was to be read up to offset {span.stop}, but the topic has no such partition.",
-            **facts,
-        )
+        raise LogTruncated(f"{was_to_be_read} the topic has no such partition.", **facts)
     if bounds.log_start > span.start:
         raise OffsetsExpired(
-            f"{where}: offsets {span.start} to {span.stop} (exclusive) were to be read, but the log starts "
-            f"at {bounds.log_start} now; retention removed the rest.",
+            f"{where}: offsets {span.start} to {span.stop} (exclusive) were to be read, but the log starts at "
+            f"{bounds.log_start} now; retention removed the rest.",
             **facts,
             log_start=bounds.log_start,
         )
     if bounds.log_end < span.stop:
-        raise LogTruncated(
-            f"{where}: the log was to be read up to offset {span.stop}, but it ends at {bounds.log_end}; it lost "
-            f"records.",
-            **facts,
-            log_end=bounds.log_end,
-        )
+        what = f"{was_to_be_read} it ends at {bounds.log_end}; it lost records."
+        raise LogTruncated(what, **facts, log_end=bounds.log_end)

@@ -87,9 +87,7 @@ def base_snapshot(history: History, head: int) -> Snapshot | None:
     """
     above = line_above(history, head)
     carrier_id = above[-1].parent_id if above else head
-    return history.snapshots.get(carrier_id or 0) or history.snapshots.get(
-        history.tagged_id or 0
-    )
+    return history.snapshots.get(carrier_id or 0) or history.tagged
 
 
 def base_watermark(history: History, head: int) -> Watermark | None:
@@ -106,8 +104,7 @@ def resolve(
     ``accepted`` are foreign snapshots a person accepted but no watermark text lists yet.
 
     Raises:
-        ForeignCommit: rows were added above the watermark by another writer. Not retryable: roll it back, or
-            accept it.
+        ForeignCommit: rows were added above the watermark by another writer. Not retryable: roll it back, or accept it.
         WatermarkMissing: no watermark in the ancestry, and tag and mirror do not prove one.
         WatermarkUnreadable: the text found is damaged or newer than this program.
     """
@@ -215,9 +212,7 @@ def _why_overwrite_is_refused(snapshot: Snapshot, watermark: Watermark) -> str |
 
 def _added_nothing(history: History, snapshot: Snapshot) -> bool:
     """Whether an append shows by its totals that it added no rows (INSERT of an empty SELECT)."""
-    parent = (
-        history.snapshots.get(snapshot.parent_id) if snapshot.parent_id is not None else None
-    )
+    parent = history.snapshots.get(snapshot.parent_id or 0)
     total = snapshot.count("total-records")
     return (
         not snapshot.count("added-records")
@@ -229,7 +224,7 @@ def _added_nothing(history: History, snapshot: Snapshot) -> bool:
 
 def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) -> Watermark:
     """Take the tagged snapshot's watermark for a chain that expiry broke below ``oldest``."""
-    tagged = history.snapshots.get(history.tagged_id) if history.tagged_id is not None else None
+    tagged = history.tagged
     text = tagged.watermark_text if tagged is not None else None
     why: str | None = None
     if oldest is None:
@@ -259,11 +254,8 @@ def _rows_before(snapshot: Snapshot) -> int | None:
     total = snapshot.count("total-records")
     if total is None:
         return None
-    return (
-        total
-        - (snapshot.count("added-records") or 0)
-        + (snapshot.count("deleted-records") or 0)
-    )
+    deleted = snapshot.count("deleted-records") or 0
+    return total - (snapshot.count("added-records") or 0) + deleted
 
 
 def carries(history: History, snapshot: Snapshot) -> bool:

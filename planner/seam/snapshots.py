@@ -29,10 +29,9 @@ STAGE_BRANCH_PREFIX = "tc_stage_"
 class Snapshot:
     """One snapshot's summary.
 
-    ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the files it added, or more.
-    ``growth``: by how many rows the table grew, row deletes applied. Both are None where not looked up or unknown;
-    only ``overwrite`` snapshots need them. One that is not ``is_retained`` was expired; an older metadata file
-    lists it.
+    ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the files it added, or more. ``growth``:
+    by how many rows the table grew, row deletes applied. Both are None where not looked up or unknown; only
+    ``overwrite`` snapshots need them. One that is not ``is_retained`` was expired; an older metadata file lists it.
     """
 
     snapshot_id: int
@@ -107,6 +106,10 @@ class History:
     tagged_id: int | None = None
     mirror: str | None = None
 
+    @property
+    def tagged(self) -> Snapshot | None:
+        return self.snapshots.get(self.tagged_id or 0)
+
     def line(self, head: int | None) -> Iterator[Snapshot]:
         """Yield the retained ancestry of ``head``, newest first."""
         snapshot = self.snapshots.get(head or 0)
@@ -128,11 +131,8 @@ def counted_growth(snapshot: Snapshot) -> int | None:
     deletes = snapshot.count("total-delete-files")
     if deletes is None or snapshot.count("added-equality-deletes"):
         return None
-    before = (
-        deletes
-        - (snapshot.count("added-delete-files") or 0)
-        + (snapshot.count("removed-delete-files") or 0)
-    )
+    removed = snapshot.count("removed-delete-files") or 0
+    before = deletes - (snapshot.count("added-delete-files") or 0) + removed
     replaced = snapshot.count("removed-position-deletes") or 0
     return added - _removed_at_most(snapshot) + replaced if before == 0 else None
 

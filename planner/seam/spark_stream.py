@@ -18,6 +18,8 @@ from planner.errors import BadParameter
 from planner.offsets import OffsetRange, OffsetVector, fair_share
 from planner.seam.cut import Increment, TableCut
 from planner.seam.incremental import After, TablePosition, narrow
+from planner.seam.time_travel import vector_of
+from planner.seam.watermark import as_int, as_str
 
 OFFSET_VERSION = 1
 #: Where a stream stands that begins with what is committed from now on, until its first batch is written down.
@@ -74,20 +76,15 @@ def _parsed(document: Any) -> StreamOffset | StreamStart:
     # ``True`` equals 1.
     if type(document["v"]) is not int or document["v"] != OFFSET_VERSION:
         raise ValueError("another version")
-    topic = document["topic"]
-    if type(topic) is not str:
-        raise TypeError("no topic")
-    if "start" in document:
-        start = document["start"]
-        if start != NOW and type(start) is not int:
-            raise TypeError("no start")
-        if start != NOW and abs(start) >= MAX_TIME_US:
-            raise ValueError("no time")
-        return StreamStart(topic, None if start == NOW else start)
-    pairs = [(partition, offset) for partition, offset in document["next"]]
-    if not all(type(number) is int for pair in pairs for number in pair):
-        raise TypeError("no offsets")
-    return StreamOffset(topic, OffsetVector.of(pairs))
+    topic = as_str(document["topic"])
+    if "start" not in document:
+        return StreamOffset(topic, vector_of(document["next"]))
+    start = document["start"]
+    if start == NOW:
+        return StreamStart(topic)
+    if abs(as_int(start)) >= MAX_TIME_US:
+        raise ValueError("no time")
+    return StreamStart(topic, start)
 
 
 def check_reached(cut: TableCut, at: StreamOffset) -> TableCut:

@@ -8,12 +8,9 @@ The decoding of its records is part of a cut: its text names it, and a snapshot 
 text does not have the columns' names: it comes from the client, who could choose names to read hidden columns by. The
 names are in the metadata file that the text names.
 
-The client keeps the text of a cut. It only narrows what its statement may read anyway, so it is not signed.
-
-Texts that clients keep, positions and cuts: compressed JSON behind a prefix that names the kind.
-
-They only narrow what a statement may read anyway, so they are checked for form and not signed. Reading one is
-reading hostile input: it does not inflate without bound.
+Clients keep texts of positions and cuts, which are compressed JSON behind a prefix that names the kind. They only narrow
+what a statement may read anyway, so they are checked for form and not signed. Reading one is reading hostile input: it
+does not inflate without bound.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 from planner.errors import BadParameter, CutExpired
@@ -31,7 +29,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.binding import decoding_key
 from planner.seam.cut import HotSlice, LogBounds, Pin, PinReference, TableCut, cold_cut
-from planner.seam.watermark import era_after
+from planner.seam.watermark import as_int, as_str, era_after
 from planner.statement.references import AtClause, CutKey
 
 CUT_VERSION = 2
@@ -77,11 +75,7 @@ class AtCut:
     tables: tuple[CutEntry, ...]
 
     def of(self, table: TableName) -> CutEntry:
-        """Return the entry of one table.
-
-        Raises:
-            BadParameter: there is none.
-        """
+        """Return the entry of one table. Raises BadParameter: there is none."""
         for entry in self.tables:
             if entry.table == table:
                 return entry
@@ -133,7 +127,6 @@ def format_cut(cuts: Mapping[CutKey, TableCut]) -> str:
 
 
 def _written(cut: TableCut) -> dict[str, Any]:
-    bound = cut.hot is not None
     decoding = None
     if cut.binding is not None and cut.watermark is not None:
         key = decoding_key(cut.cold.schema, cut.binding)
@@ -144,18 +137,14 @@ def _written(cut: TableCut) -> dict[str, Any]:
         "file": cut.cold.metadata_location.rsplit("/", 1)[-1],
         "snapshot": cut.cold.snapshot_id,
         "schema": cut.cold.schema.schema_id,
-        "topic": cut.hot.topic_id if cut.hot is not None else None,
-        "end": [list(pair) for pair in cut.end] if bound else None,
+        "topic": None if cut.hot is None else cut.hot.topic_id,
+        "end": None if cut.hot is None else cut.end.items,
         "decoding": decoding,
     }
 
 
 def parse_cut(text: str) -> AtCut:
-    """Read the text of a cut.
-
-    Raises:
-        BadParameter: it is not one, or of a newer version.
-    """
+    """Read the text of a cut. Raises BadParameter: it is not one, or of a newer version."""
     try:
         document = unpack(CUT_PREFIX, text)
         version = document["v"]
@@ -170,35 +159,33 @@ def parse_cut(text: str) -> AtCut:
 
 
 def _entry(item: dict[str, Any], version: int) -> CutEntry:
-    catalog, namespace, name = item["table"]
-    topic, end = item["topic"], item["end"]
+    topic, end, snapshot_id = item["topic"], item["end"], item["snapshot"]
     named = version > 1 and topic is not None
-    decoding, era = item["decoding"] if named else (None, None)
-    texts = (catalog, name, item["uuid"], item["file"], *namespace)
-    numbers = [item["schema"], *(number for pair in end or () for number in pair)]
-    if item["snapshot"] is not None:
-        numbers.append(item["snapshot"])
-    if topic is not None:
-        texts += (topic,)
-    if named:
-        texts += (decoding, era)
-    if (
-        not all(type(text) is str for text in texts)
-        or not all(type(number) is int and abs(number) < 2**63 for number in numbers)
-        or (topic is None) != (end is None)
+    decoding, era = map(as_str, item["decoding"]) if named else (None, None)
+    numbers = (item["schema"], 0 if snapshot_id is None else snapshot_id, *chain(*(end or ())))
+    if any(abs(as_int(number)) >= 2**63 for number in numbers) or (topic is None) != (
+        end is None
     ):
-        raise TypeError("not a cut")
+        raise ValueError("not a cut")
     return CutEntry(
-        TableName(catalog, tuple(namespace), name),
-        item["uuid"],
-        item["file"],
-        item["snapshot"],
-        item["schema"],
-        topic,
-        None if end is None else OffsetVector.of((at, offset) for at, offset in end),
+        *(table_of(item["table"]), as_str(item["uuid"]), as_str(item["file"])),
+        *(snapshot_id, item["schema"]),
+        None if topic is None else as_str(topic),
+        None if end is None else vector_of(end),
         decoding,
         era,
     )
+
+
+def table_of(entry: Any) -> TableName:
+    """Read a table's name in a document; raises one of MALFORMED."""
+    catalog, namespace, name = entry
+    return TableName(as_str(catalog), tuple(map(as_str, namespace)), as_str(name))
+
+
+def vector_of(pairs: Any) -> OffsetVector:
+    """Read (partition, offset) pairs of a document; raises one of MALFORMED."""
+    return OffsetVector.of((as_int(partition), as_int(offset)) for partition, offset in pairs)
 
 
 def decodes_as(entry: CutEntry, pin: Pin) -> bool:
@@ -210,10 +197,8 @@ def decodes_as(entry: CutEntry, pin: Pin) -> bool:
         return True
     if era_after(pin.watermark, entry.decoding) != entry.era:
         return False
-    is_alike = (
-        pin.binding is not None and decoding_key(pin.schema, pin.binding) == entry.decoding
-    )
-    return is_alike or not needs_log(pin, entry.end)
+    key = None if pin.binding is None else decoding_key(pin.schema, pin.binding)
+    return key == entry.decoding or not needs_log(pin, entry.end)
 
 
 def needs_log(pin: Pin, end: OffsetVector) -> bool:
@@ -281,14 +266,14 @@ def _check_retained(pin: Pin, ranges: Iterable[OffsetRange], bounds: LogBounds) 
         raise expired(pin.table, f"topic {mark.address} was created again")
     by_partition = {item.partition: item for item in bounds.partitions}
     for item in ranges:
-        part = by_partition.get(item.partition)
+        own = by_partition.get(item.partition)
         where = f"{mark.address}/{item.partition}"
-        if part is None or part.log_end < item.stop:
+        if own is None or own.log_end < item.stop:
             raise expired(pin.table, f"the log of {where} ends before offset {item.stop}")
-        if part.log_start > item.start:
+        if own.log_start > item.start:
             raise expired(
                 pin.table,
-                f"the log of {where} begins at offset {part.log_start}, and Iceberg holds the records below "
+                f"the log of {where} begins at offset {own.log_start}, and Iceberg holds the records below "
                 f"{item.start} only",
             )
 
@@ -320,11 +305,7 @@ def pack(prefix: str, document: dict[str, Any]) -> str:
 
 
 def unpack(prefix: str, text: str) -> Any:
-    """Read what ``pack`` wrote.
-
-    Raises:
-        MALFORMED: it is something else.
-    """
+    """Read what ``pack`` wrote. Raises MALFORMED: it is something else."""
     if not text.startswith(prefix):
         raise ValueError("another kind of text")
     inflate = zlib.decompressobj()

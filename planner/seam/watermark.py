@@ -18,7 +18,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
-from operator import add
+from operator import add, attrgetter
 from typing import Any
 
 from planner.errors import WatermarkUnreadable
@@ -134,8 +134,7 @@ class Watermark:
 
     def offset(self, partition: int) -> int:
         """First offset of ``partition`` not in cold. A partition absent from the text was added later: 0."""
-        offset = self.next.get(partition)
-        return 0 if offset is None else offset
+        return self.next.get(partition) or 0
 
     @property
     def address(self) -> str:
@@ -158,12 +157,8 @@ class Watermark:
 
     def same_decisions(self, other: Watermark) -> bool:
         """Whether both have the same decisions of people and the same decoding: a tierer carries them on."""
-        return (self.shape, self.gaps, self.accepted, self.skips) == (
-            other.shape,
-            other.gaps,
-            other.accepted,
-            other.skips,
-        )
+        decided = attrgetter("shape", "gaps", "accepted", "skips")
+        return bool(decided(self) == decided(other))
 
 
 def format_watermark(watermark: Watermark) -> str:
@@ -241,17 +236,19 @@ def _dense(vector: OffsetVector) -> list[int | None]:
 
 def _sparse(entries: list[Any]) -> OffsetVector:
     return OffsetVector(
-        tuple((index, _int(entry)) for index, entry in enumerate(entries) if entry is not None)
+        tuple(
+            (index, as_int(entry)) for index, entry in enumerate(entries) if entry is not None
+        )
     )
 
 
-def _int(value: object) -> int:
+def as_int(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError("not an integer")
     return value
 
 
-def _str(value: object) -> str:
+def as_str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("not a string")
     return value
@@ -282,29 +279,30 @@ def _watermark(document: dict[str, Any]) -> Watermark:
     prev = document["prev"]
     decoding, era = document.get("decoding", ("", ""))
     return Watermark(
-        cluster_id=_str(document["cluster"]),
+        cluster_id=as_str(document["cluster"]),
         topic=topic,
-        topic_id=_str(mark["id"]),
+        topic_id=as_str(mark["id"]),
         next=_sparse(mark["next"]),
         epochs=_sparse(mark["epoch"]),
-        shape=_str(document["shape"]),
-        run=_str(document["run"]),
-        prev_snapshot_id=None if prev is None else int(_str(prev)),
+        shape=as_str(document["shape"]),
+        run=as_str(document["run"]),
+        prev_snapshot_id=None if prev is None else int(as_str(prev)),
         gaps=tuple(
-            OffsetRange(_int(p), _int(start), _int(stop)) for p, start, stop in document["gaps"]
+            OffsetRange(as_int(p), as_int(start), as_int(stop))
+            for p, start, stop in document["gaps"]
         ),
-        accepted=tuple(int(_str(snapshot_id)) for snapshot_id in document["accepted"]),
+        accepted=tuple(int(as_str(snapshot_id)) for snapshot_id in document["accepted"]),
         skips=tuple(
-            Skip(_int(partition), _int(offset), _str(reason))
+            Skip(as_int(partition), as_int(offset), as_str(reason))
             for partition, offset, reason in (document["skips"] if document["v"] == 2 else ())
         ),
         outcomes=Outcomes(
             **{
-                item.name: _int(document[item.name])
+                item.name: as_int(document[item.name])
                 for item in fields(Outcomes)
                 if item.name in document or item.name in _COUNTED_ALWAYS
             }
         ),
-        decoding=_str(decoding),
-        era=_str(era),
+        decoding=as_str(decoding),
+        era=as_str(era),
     )

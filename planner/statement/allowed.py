@@ -1,31 +1,30 @@
 """What a statement may call. A function that is not listed here is refused.
 
-Principle: one call on one row must cost no more than a constant times the size of its arguments, because the
-engine looks for cancellation and limits between vectors, not inside one (``repeat`` ran 32 s under a
-1.5 s limit). Functions that break it are either left out, or listed in ``BOUNDED``: the
-engine shadows those with macros that refuse costly arguments (``proxy.engine.macros``). Values still can grow
-by doubling (``s || s``, nested); the watchdog bounds that.
+Principle: one call on one row must cost no more than a constant times the size of its arguments, because the engine
+looks for cancellation and limits between vectors, not inside one (``repeat`` ran 32 s under a 1.5 s limit). Functions
+that break it are either left out, or listed in ``BOUNDED``: the engine shadows those with macros that refuse costly
+arguments (``proxy.engine.macros``). Values still can grow by doubling (``s || s``, nested); the watchdog bounds that.
 
-Left out besides: anything that reads files, the network, settings, variables or the catalog; that executes
-text; that takes or gives internal states (``finalize``, ``create_sort_key``); that has effects (``nextval``,
-``setseed``, ``write_log``, ``sleep_ms``); and that names types in text (``cast_to_type``, ``from_json``).
+Left out besides: anything that reads files, the network, settings, variables or the catalog; that executes text; that
+takes or gives internal states (``finalize``, ``create_sort_key``); that has effects (``nextval``, ``setseed``,
+``write_log``, ``sleep_ms``); and that names types in text (``cast_to_type``, ``from_json``).
 """
 
 from __future__ import annotations
 
 
-def _names(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 #: Operators the parser turns into functions.
-OPERATORS = _names("""
+OPERATORS = words("""
     + - * / // % ** ^ & | << >> ~ @ ! !__postfix xor
     || ^@ ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape
     -> ->> && @> <@ <-> <=>
     """)
 
-SCALARS = OPERATORS | _names("""
+SCALARS = OPERATORS | words("""
     abs acos acosh add asin asinh atan atan2 atanh cbrt ceil ceiling cos cosh cot degrees divide even exp
     fdiv floor fmod gamma gcd greatest greatest_common_divisor isfinite isinf isnan lcm least
     least_common_multiple lgamma ln log log10 log2 mod multiply nextafter pi pow power radians round
@@ -87,14 +86,14 @@ SCALARS = OPERATORS | _names("""
     """)
 
 #: Scalars whose cost depends on the values of their arguments. The engine bounds each by a macro.
-BOUNDED = _names("""
+BOUNDED = words("""
     array_resize bar bitstring damerau_levenshtein editdist3 generate_series
     jaro_similarity jaro_winkler_similarity levenshtein list_resize lpad range regexp_replace repeat
     replace rpad
     """)
 
 #: Those whose result is larger than their arguments: not inside a lambda, which would multiply it.
-BUILDERS = _names("""
+BUILDERS = words("""
     array_resize array_to_string bar bitstring generate_series list_resize lpad range regexp_replace repeat
     replace rpad
     """)
@@ -103,14 +102,12 @@ BUILDERS = _names("""
 FORMATTED = frozenset(("format", "printf"))
 
 #: Scalars whose arguments after the first, a separator among them, must be short literals.
-JOINERS = _names(
-    "aggregate array_aggr array_aggregate array_to_string list_aggr list_aggregate"
-)
+JOINERS = words("aggregate array_aggr array_aggregate array_to_string list_aggr list_aggregate")
 
 #: Pattern matchers that try every position for every wildcard: the second argument must be a tame literal.
-MATCHERS = _names("~~~ like_escape not_like_escape ilike_escape not_ilike_escape")
+MATCHERS = words("~~~ like_escape not_like_escape ilike_escape not_ilike_escape")
 
-AGGREGATES = _names("""
+AGGREGATES = words("""
     any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null
     arg_max_nulls_last arg_min arg_min_null arg_min_nulls_last argmax argmin array_agg avg bit_and bit_or
     bit_xor bool_and bool_or corr count count_if count_star countif covar_pop covar_samp entropy favg first
@@ -122,7 +119,7 @@ AGGREGATES = _names("""
     var_pop var_samp variance wavg weighted_avg
     """)
 
-WINDOWS = AGGREGATES | _names(
+WINDOWS = AGGREGATES | words(
     "cume_dist dense_rank fill lag lead ntile percent_rank rank rank_dense row_number"
 )
 
@@ -132,24 +129,18 @@ FUNCTIONS = SCALARS | BOUNDED | FORMATTED | AGGREGATES
 TABLE_FUNCTIONS = frozenset(("generate_series", "range", "unnest"))
 
 #: Expression types, beside the class (``EXPRESSIONS`` of planner.statement.ast).
-OPERATOR_TYPES = _names("""
+OPERATOR_TYPES = words("""
     ARRAY_CONSTRUCTOR ARRAY_EXTRACT ARRAY_SLICE ARROW COMPARE_IN COMPARE_NOT_IN GROUPING_FUNCTION
     OPERATOR_COALESCE OPERATOR_IS_NOT_NULL OPERATOR_IS_NULL OPERATOR_NOT OPERATOR_NULLIF OPERATOR_TRY
     OPERATOR_UNPACK STRUCT_EXTRACT
     """)
 
 #: Names of types a cast may go to.
-TYPES = _names("""
+TYPES = words("""
     BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT FLOAT DOUBLE
     DECIMAL VARCHAR BLOB BIT DATE TIME TIME_NS TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS
     INTERVAL UUID LIST STRUCT MAP ARRAY ENUM UNION JSON BIGNUM
     """)
 
 #: Type ids of the tree that are spelled differently from their SQL name.
-TYPE_IDS = TYPES | {
-    "TIME WITH TIME ZONE",
-    "TIMESTAMP WITH TIME ZONE",
-    "TIMESTAMP_NS",
-    "UNBOUND",
-    "NULL",
-}
+TYPE_IDS = TYPES | {"TIME WITH TIME ZONE", "TIMESTAMP WITH TIME ZONE", "UNBOUND", "NULL"}

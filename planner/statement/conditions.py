@@ -23,6 +23,7 @@ from functools import reduce
 from itertools import chain
 from typing import Literal, TypeVar
 
+from planner.statement.allowed import words
 from planner.statement.ast import Node, Scope, fold, is_table, kind_of, scoped, visible_name
 from planner.statement.parameters import call, cast, constant
 from planner.statement.references import TableReference, reference_of
@@ -31,26 +32,15 @@ from planner.statement.references import TableReference, reference_of
 MAX_VALUES = 200
 #: More alternatives take longer to compare with files than they save.
 MAX_ALTERNATIVES = 100
-
 T = TypeVar("T")
 
 #: Functions of constants only, none of them volatile within a statement.
-_FOLDED = frozenset(
-    (
-        *("+", "-", "*", "trunc", "date_trunc", "date_add", "epoch_ms", "timezone"),
-        *(
-            "current_localtimestamp",
-            "now",
-            "get_current_timestamp",
-            "transaction_timestamp",
-            "today",
-            "current_date",
-        ),
-        *("make_date", "make_timestamp", "make_timestamptz", "to_timestamp"),
-        *("to_years", "to_months", "to_weeks", "to_days", "to_hours", "to_minutes"),
-        *("to_seconds", "to_milliseconds", "to_microseconds"),
-    )
-)
+_FOLDED = words("""
+    + - * trunc date_trunc date_add epoch_ms timezone
+    current_localtimestamp now get_current_timestamp transaction_timestamp today current_date
+    make_date make_timestamp make_timestamptz to_timestamp
+    to_years to_months to_weeks to_days to_hours to_minutes to_seconds to_milliseconds to_microseconds
+    """)
 
 #: What a name without qualifier means where no column and no alias has it.
 CLOCKS = frozenset(("current_timestamp", "current_date", "localtimestamp"))
@@ -285,10 +275,8 @@ def _conjunct_of(
     names = [clocks_of(operand) for operand in operands]
     if len(qualifiers) <= 1 and None not in names:
         clocks = frozenset(chain.from_iterable(filter(None, names)))
-        yield (
-            Conjunct(name, operator, tuple(operands), clocks),
-            qualifiers[0] if qualifiers else None,
-        )
+        conjunct = Conjunct(name, operator, tuple(operands), clocks)
+        yield conjunct, qualifiers[0] if qualifiers else None
 
 
 def _any_of(arms: Sequence[Node]) -> Iterator[tuple[Conjunct, str | None]]:
@@ -297,11 +285,7 @@ def _any_of(arms: Sequence[Node]) -> Iterator[tuple[Conjunct, str | None]]:
     clocks: set[str] = set()
     about: set[tuple[str, str | None]] = set()
     for arm in arms:
-        matches = [
-            (conjunct, qualifier)
-            for conjunct, qualifier in _understood(arm)
-            if conjunct.operator in ("=", "in")
-        ]
+        matches = [each for each in _understood(arm) if each[0].operator in ("=", "in")]
         if len(matches) != 1:
             return
         ((conjunct, qualifier),) = matches
@@ -360,9 +344,9 @@ _DAYS = {
 
 #: Beside the day to spare: a text may have an offset from UTC, of 99 hours at most, which its date leaves out.
 _OFFSET_DAYS = 5
+_TRUNC = ("date_trunc", "datetrunc")
 
 _PLAIN_TEXT = frozenset("0123456789:. T")
-
 _FROM = frozenset(("=", ">", ">=", "between"))
 
 _UNTIL = frozenset(("=", "<", "<=", "between"))
@@ -389,10 +373,7 @@ def _rounded(node: Node) -> tuple[Node | None, int]:
     """Return the column that is rounded, and the most days to the next; None for another expression."""
     if kind_of(node) == "CAST" and node["cast_type"]["id"] == "DATE":
         return (node["child"], 0) if kind_of(node["child"]) == "COLUMN_REF" else (None, 0)
-    if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in (
-        "date_trunc",
-        "datetrunc",
-    ):
+    if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in _TRUNC:
         part, column = node["children"] if len(node["children"]) == 2 else (node, node)
         unit = str(part.get("value", {}).get("value")).lower().removesuffix("s")
         if unit in _DAYS and kind_of(column) == "COLUMN_REF":
@@ -404,9 +385,8 @@ def _offset_days(time: Node) -> int:
     """0 for what is known to have no offset from UTC beside its date."""
     if kind_of(time) == "CONSTANT":
         text = time["value"].get("value")
-        return (
-            0 if isinstance(text, str) and _PLAIN_TEXT.issuperset(text[10:]) else _OFFSET_DAYS
-        )
+        is_plain = isinstance(text, str) and _PLAIN_TEXT.issuperset(text[10:])
+        return 0 if is_plain else _OFFSET_DAYS
     return _OFFSET_DAYS if kind_of(time) == "PARAMETER" else 0
 
 

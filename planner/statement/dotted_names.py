@@ -149,22 +149,16 @@ class _Frame:
                 for parts in _spellings(source.path, form):
                     self.by_path[form, parts].append(source)
         #: By what the parts are, how many there may be; the most first.
-        self.lengths: dict[tuple[int, ...], list[int]] = {
-            what: sorted(
-                {len(path) for form, path in self.by_path if form == what}, reverse=True
-            )
-            for what in _BEFORE_COLUMN
-        }
+        self.lengths: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for what, length in sorted({(form, -len(path)) for form, path in self.by_path}):
+            self.lengths[what].append(-length)
         complete = [source for source in sources if source.columns is not None]
         self.is_complete = len(complete) == len(sources)
         self.columns = frozenset[str]().union(*(source.columns or () for source in complete))
         self.nested = frozenset[str]().union(*(source.nested for source in complete))
         #: Columns of which it is not known whether they have fields.
         self.untyped = frozenset[str]().union(
-            *(
-                (source.columns or frozenset()) - source.nested - source.plain
-                for source in complete
-            )
+            *((each.columns or frozenset()) - each.nested - each.plain for each in complete)
         )
 
     def named(self, name: str) -> list[_Source]:
@@ -184,10 +178,8 @@ class _Frame:
             for length in self.lengths.get(form, ()):
                 if len(names) <= length:
                     continue
-                matches = self.by_path.get((form, names[:length]), [])
-                matches = [
-                    source for source in matches if names[length] in (source.columns or ())
-                ]
+                addressed = self.by_path.get((form, names[:length]), [])
+                matches = [each for each in addressed if names[length] in (each.columns or ())]
                 if matches:
                     return matches, length
         return [], 0
@@ -237,24 +229,18 @@ class _Names:
                 meaning = self._meaning(node["column_names"], scope)
                 if meaning is not None and (
                     self._is_shared(meaning.source)
-                    or any(
-                        self._may_have(frame, meaning.source.name) for frame in meaning.nearer
-                    )
+                    or any(self._may_have(near, meaning.source.name) for near in meaning.nearer)
                 ):
                     hidden.append(meaning.source)
             elif kind_of(node) == "STAR":
-                hidden += [
-                    source
-                    for _, source in self._excluded(node, scope)
-                    if self._is_shared(source)
-                ]
+                excluded = (source for _, source in self._excluded(node, scope))
+                hidden += filter(self._is_shared, excluded)
             elif node.get("type") == "SELECT_NODE" and _has_twins(node, scope):
                 hidden += filter(self._is_shared, self._frame(scope.frames[0]).sources)
         for path, source in {source.path: source for source in hidden if source.path}.items():
             alias = ".".join(source.table.path)
-            while fold(alias) in self._of_name or fold(alias) in self._columns | (
-                self._texts or set()
-            ):
+            in_use = self._of_name.keys() | self._columns | (self._texts or frozenset())
+            while fold(alias) in in_use:
                 alias += "'"
             self._new[path] = alias
         if self._new:
@@ -330,15 +316,10 @@ class _Names:
             matches, length = frame.before_column(folded)
             named = frame.named(folded[0])
             if not matches and len(names) > 1 and self._are_new(named):
-                matches, length = (
-                    [
-                        source
-                        for source in named
-                        if source.has(folded[1], is_read=False) is not False
-                    ],
-                    1,
-                )
-                matches = matches if self._are_new(matches) else []
+                having = [
+                    each for each in named if each.has(folded[1], is_read=False) is not False
+                ]
+                matches, length = having if self._are_new(having) else [], 1
             if not matches:
                 is_column = self._is_column(frame, folded)
                 if is_column:
@@ -366,19 +347,13 @@ class _Names:
         column, *rest = names
         if column in (frame.nested if rest else frame.columns):
             return True
-        readings = (
-            [source.has(rest[0], is_read=len(rest) > 1) for source in frame.named(column)]
-            if rest
-            else []
-        )
+        named = frame.named(column) if rest else []
+        readings = [source.has(rest[0], is_read=len(rest) > 1) for source in named]
         if True in readings:
             return True
-        is_unsure = None in readings or column in frame.untyped
-        return (
-            None
-            if is_unsure or (not frame.is_complete and self._may_be_column(column))
-            else False
-        )
+        if None in readings or column in frame.untyped:
+            return None
+        return None if not frame.is_complete and self._may_be_column(column) else False
 
     def _are_new(self, sources: Iterable[_Source]) -> bool:
         return any(source.path in self._new for source in sources)
@@ -410,10 +385,9 @@ def _source(
 ) -> _Source:
     name = fold(visible_name(node))
     if not is_table(node):
-        query = node["subquery"]["node"] if node["type"] == "SUBQUERY" else None
-        return _Source(
-            name, columns=None if node.get("column_name_alias") else columns_of_query(query)
-        )
+        is_query = node["type"] == "SUBQUERY" and not node["column_name_alias"]
+        query = node["subquery"]["node"] if is_query else None
+        return _Source(name, columns=columns_of_query(query))
     if scope.is_cte(node):
         clause = scope.ctes.get(fold(node["table_name"]))
         has_names = node["column_name_alias"] or clause is None or clause["aliases"]
@@ -440,11 +414,7 @@ def _spellings(path: Path, form: tuple[int, ...]) -> Iterator[Path]:
 
 
 def _one(matches: Sequence[_Source], text: str) -> _Source:
-    """Return the one table there is.
-
-    Raises:
-        UnsupportedStatement: there are several.
-    """
+    """Return the one table there is. Raises UnsupportedStatement: there are several."""
     if len({source.path for source in matches}) > 1:
         raise _two_meanings(text, "either of two tables; give one of them an alias.")
     return matches[0]

@@ -109,9 +109,8 @@ class _Counting:
     @cached_property
     def _fields(self) -> int:
         """Fields of the largest struct that may be unpacked."""
-        return max((table.fields for table in self._tables.values()), default=0) + _own_fields(
-            self._node
-        )
+        of_tables = max((table.fields for table in self._tables.values()), default=0)
+        return of_tables + _own_fields(self._node)
 
     def query(self, node: Node, ctes: Mapping[str, int]) -> int:
         """Count one query with those inside it; ``ctes`` are widths by folded name. Returns its columns."""
@@ -187,10 +186,10 @@ class _Counting:
     def _source(self, table: Node, kind: str, ctes: Mapping[str, int]) -> int:
         """Count a part of FROM that is no join; return its columns."""
         if kind == "BASE_TABLE":
-            relation = self._tables.get(table["table_name"])
-            if relation is None:
-                return ctes.get(fold(table["table_name"]), 0)
-            return relation.columns
+            name = table["table_name"]
+            return (
+                self._tables[name].columns if name in self._tables else ctes.get(fold(name), 0)
+            )
         if kind == "SUBQUERY":
             return self.query(table["subquery"]["node"], ctes)
         if kind == "EXPRESSION_LIST":
@@ -320,12 +319,8 @@ def _comparisons(condition: Node | None) -> int:
 
 def _fields_of(kind: pa.DataType) -> int:
     """Return the number of fields of all structs in a type."""
-    if not kind.num_fields:
-        return 0
-    return sum(
-        1 + _fields_of(field.type) if pa.types.is_struct(kind) else _fields_of(field.type)
-        for field in (kind.field(index) for index in range(kind.num_fields))
-    )
+    is_struct = bool(pa.types.is_struct(kind))
+    return sum(is_struct + _fields_of(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _own_fields(document: Node) -> int:

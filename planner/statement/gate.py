@@ -94,18 +94,13 @@ def check_counts(literals: int, others: int) -> None:
     Raises:
         UnsupportedStatement: it has more than ``MAX_LITERALS``, or ``MAX_EXPRESSIONS``.
     """
-    if literals > MAX_LITERALS:
-        raise _too_many("literals")
-    if others > MAX_EXPRESSIONS:
-        raise _too_many("parts")
+    for sort, count in (("literals", literals), ("parts", others)):
+        if count > _MOST[sort]:
+            raise _too_many(sort)
 
 
 def check(document: Node) -> None:
-    """Pass a parsed statement, or raise.
-
-    Raises:
-        UnsupportedStatement: names the first thing that is not allowed.
-    """
+    """Pass a parsed statement, or raise. Raises UnsupportedStatement: names the first thing that is not allowed."""
     streamed: set[int] = set()
     room = dict(_MOST)
     for node, lambdas in walk(document):
@@ -151,9 +146,8 @@ def _is_clause(node: Node) -> bool:
 
 def _check_function(node: Node, lambdas: int) -> None:
     name = fold(node["function_name"])
-    if name not in FUNCTIONS or _QUALIFIERS.intersection(
-        (fold(node["schema"]), fold(node["catalog"]))
-    ):
+    qualifiers = {fold(node["schema"]), fold(node["catalog"])}
+    if name not in FUNCTIONS or not _QUALIFIERS.isdisjoint(qualifiers):
         raise _unknown_function(node["function_name"])
     if node["export_state"]:
         raise UnsupportedStatement("EXPORT_STATE is not supported.")
@@ -255,12 +249,8 @@ def _check_select(node: Node) -> None:
 
 
 def _check_sample(node: Node) -> None:
-    sample = node["sample"]
-    if (
-        sample
-        and not sample["is_percentage"]
-        and sample["sample_size"]["value"] > MAX_SAMPLE_ROWS
-    ):
+    sample = node["sample"] or {"is_percentage": True}
+    if not sample["is_percentage"] and sample["sample_size"]["value"] > MAX_SAMPLE_ROWS:
         raise UnsupportedStatement(
             f"samples of more than {MAX_SAMPLE_ROWS} rows are not supported; give a percentage."
         )
@@ -268,9 +258,8 @@ def _check_sample(node: Node) -> None:
 
 def _check_base_table(node: Node) -> None:
     _check_sample(node)
-    name = node["table_name"]
     if node["at_clause"] is not None:
-        _check_at(node["at_clause"], name)
+        _check_at(node["at_clause"], node["table_name"])
 
 
 def _check_at(clause: Node, table: str) -> None:

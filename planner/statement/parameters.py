@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import marshal
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from planner.statement.ast import Node, fold, kind_of, node_fields, statement, walk
+from planner.statement.allowed import words
+from planner.statement.ast import Node, copied, fold, kind_of, node_fields, statement, walk
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**", "^"))
 _ADDING = frozenset(("+", "-"))
@@ -16,16 +16,7 @@ _ADDING = frozenset(("+", "-"))
 INTEGER_ARGUMENTS: Mapping[str, frozenset[int]] = {
     **dict.fromkeys(("chr", "factorial"), frozenset((0,))),
     **dict.fromkeys(
-        (
-            "bitstring",
-            "get_bit",
-            "lpad",
-            "round",
-            "round_even",
-            "roundbankers",
-            "rpad",
-            "trunc",
-        ),
+        words("bitstring get_bit lpad round round_even roundbankers rpad trunc"),
         frozenset((1,)),
     ),
     **dict.fromkeys(("set_bit", "to_base"), frozenset((1, 2))),
@@ -112,13 +103,12 @@ def may_type_columns(document: Node) -> bool:
 
 
 def _named(node: Node | None) -> list[str]:
-    is_parameter = node is not None and kind_of(node) == "PARAMETER"
-    return [node["identifier"]] if node is not None and is_parameter else []
+    return [node["identifier"]] if node and kind_of(node) == "PARAMETER" else []
 
 
 def substituted(document: Node, values: Mapping[str, Node]) -> Node:
     """Return a copy with the given parameters replaced by other expressions."""
-    copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
+    copy = copied(document)
     for node, _ in walk(copy):
         if kind_of(node) == "PARAMETER" and node["identifier"] in values:
             alias = node["alias"]

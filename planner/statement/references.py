@@ -108,20 +108,12 @@ def references(document: Node) -> tuple[TableReference, ...]:
 
 
 def reference_of(table: Node) -> TableReference:
-    return TableReference(
-        catalog=table["catalog_name"] or None,
-        schema=table["schema_name"] or None,
-        name=table["table_name"],
-        at=_at(table["at_clause"]),
-    )
-
-
-def _at(clause: Node | None) -> AtClause | None:
-    if clause is None:
-        return None
-    return AtClause(
-        clause["unit"], json.dumps(_without_positions(clause["expr"]), sort_keys=True)
-    )
+    catalog, schema = table["catalog_name"] or None, table["schema_name"] or None
+    clause, at = table["at_clause"], None
+    if clause is not None:
+        expression = json.dumps(_without_positions(clause["expr"]), sort_keys=True)
+        at = AtClause(clause["unit"], expression)
+    return TableReference(catalog, schema, table["table_name"], at)
 
 
 def _without_positions(tree: Any) -> Any:
@@ -189,7 +181,7 @@ def check_no_side(table: TableName, tables: Collection[TableName]) -> None:
         return
     names = (fold(table.catalog), fold(table.schema), fold(side[0]))
     for base in sorted(tables):
-        if (fold(base.catalog), fold(base.schema), fold(base.name)) == names:
+        if _folded(base) == names:
             raise _of_both(table, base)
 
 
@@ -228,15 +220,9 @@ def _match(
         if (table := TableName(catalog, tuple(schema.split(".")), name)) in tables
     ]
     if not exact:
-        folded = {tuple(fold(part) for part in parts) for parts in candidates}
-        near = [
-            table
-            for table in tables
-            if (fold(table.catalog), fold(table.schema), fold(table.name)) in folded
-        ]
-        same = [
-            table for table in near if (table.catalog, table.schema, table.name) in candidates
-        ]
+        folded = {tuple(map(fold, parts)) for parts in candidates}
+        near = [table for table in tables if _folded(table) in folded]
+        same = [each for each in near if (each.catalog, each.schema, each.name) in candidates]
         exact = same or near
     if len(exact) > 1:
         names = " or ".join(_qualified(table) for table in sorted(exact))
@@ -245,6 +231,10 @@ def _match(
             table=str(reference),
         )
     return exact[0] if exact else None
+
+
+def _folded(table: TableName) -> tuple[str, str, str]:
+    return fold(table.catalog), fold(table.schema), fold(table.name)
 
 
 def _suggestion(name: str, tables: Collection[TableName]) -> str:
@@ -263,7 +253,7 @@ def quoted(name: str) -> str:
     """Write an identifier, in quotes where SQL needs them."""
     if name.isidentifier() and name.isascii() and name == name.lower():
         return name
-    return '"' + name.replace('"', '""') + '"'
+    return identifier(name)
 
 
 #: What the parser takes: catalog, schema, table.

@@ -20,7 +20,6 @@ detects any other change; the engine calls it before it runs anything.
 from __future__ import annotations
 
 import json
-import marshal
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ from typing import Any, Literal
 
 from planner.errors import UnsupportedStatement
 from planner.sql_text import identifier
-from planner.statement.ast import Node, fold, kind_of, scoped, visible_name, walk
+from planner.statement.allowed import words
+from planner.statement.ast import Node, copied, fold, kind_of, scoped, visible_name, walk
 from planner.statement.dotted_names import AddressableTable, readdress
 from planner.statement.gate import check
 from planner.statement.parameters import cast, constant
@@ -145,7 +145,7 @@ def rewrite(
         UnsupportedStatement: a WITH clause has the name of one of the relations and would capture it; or a name may mean
             either of two things.
     """
-    copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
+    copy = copied(document)
     apply(copy, relations=relations, columns=tables)
     return copy
 
@@ -159,7 +159,9 @@ def _read_relations(document: Node, relations: Mapping[TableReference, str]) -> 
             _bound_like(node)
         elif kind == "BASE_TABLE":
             if not scope.is_cte(node):
-                _replace_table(node, relations)
+                relation, alias = relations[reference_of(node)], visible_name(node)
+                node.update(catalog_name="", schema_name="", table_name=relation)
+                node.update(alias=alias, at_clause=None)
         elif "cte_map" in node:
             for entry in node["cte_map"]["map"]:
                 if fold(entry["key"]) in reserved:
@@ -169,16 +171,6 @@ def _read_relations(document: Node, relations: Mapping[TableReference, str]) -> 
                     )
         if kind in CHANGED:
             make_printable(node)
-
-
-def _replace_table(node: Node, relations: Mapping[TableReference, str]) -> None:
-    node.update(
-        catalog_name="",
-        schema_name="",
-        table_name=relations[reference_of(node)],
-        alias=visible_name(node),
-        at_clause=None,
-    )
 
 
 #: LIKE operators and the linear functions the engine has for them (``proxy.engine.macros``).
@@ -210,16 +202,15 @@ _TAKE_PARTS = frozenset(
     for what in ("diff", "part", "sub", "trunc")
 )
 
-_UNITS = frozenset(
-    "microsecond millisecond second minute hour day week month quarter year decade".split()  # noqa: SIM905
-)
+_UNITS = words("microsecond millisecond second minute hour day week month quarter year decade")
 
 #: No abbreviations: ``d`` and ``min`` are names people give to columns.
 _PARTS = (
     _UNITS
     | {f"{unit}s" for unit in _UNITS}
-    | {"century", "centuries", "millennium", "millennia"}
-    | {"dow", "dayofweek", "isodow", "doy", "dayofyear", "isoyear", "epoch", "era"}
+    | words(
+        "century centuries millennium millennia dow dayofweek isodow doy dayofyear isoyear epoch era"
+    )
 )
 
 
@@ -236,12 +227,9 @@ def _bare(document: Node) -> Iterator[Node]:
     for node, _ in walk(document):
         if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in _TAKE_PARTS:
             part = node["children"][0] if node["children"] else node
-            if kind_of(part) == "COLUMN_REF" and _is_part(part["column_names"]):
+            names: list[str] = part["column_names"] if kind_of(part) == "COLUMN_REF" else []
+            if len(names) == 1 and fold(names[0]) in _PARTS:
                 yield part
-
-
-def _is_part(names: list[str]) -> bool:
-    return len(names) == 1 and fold(names[0]) in _PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +259,7 @@ def apply(
     columns: Mapping[TableReference, AddressableTable] | None = None,
     relations: Mapping[TableReference, str] | None = None,
 ) -> None:
-    """Run the passes whose facts are given, in place.
-
-    Raises:
-        UnsupportedStatement: a pass refuses the tree.
-    """
+    """Run the passes whose facts are given, in place. Raises UnsupportedStatement: a pass refuses the tree."""
     facts = {"text": text, "columns": columns, "relations": relations}
     for each in PASSES:
         fact = facts[each.needs]

@@ -9,12 +9,11 @@ subqueries nor volatile functions (DuckDB 1.5.5), so those are refused here, wit
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Iterable, Mapping, Sequence
 
 from planner.errors import UnsupportedStatement
-from planner.statement.allowed import AGGREGATES, BOUNDED, SCALARS
-from planner.statement.ast import Node, fold, is_bare, kind_of, statement, walk
+from planner.statement.allowed import AGGREGATES, BOUNDED, SCALARS, words
+from planner.statement.ast import Node, copied, fold, is_bare, kind_of, statement, walk
 from planner.statement.gate import check
 from planner.statement.parameters import call, cast, constant
 
@@ -30,20 +29,11 @@ _REFUSED = {
     "WINDOW": "window functions",
 }
 #: Functions whose value is that of the statement's time.
-TIMES = frozenset(
-    (
-        *("age", "ago"),
-        *("now", "today", "current_date", "current_time", "current_timestamp", "localtime"),
-        *("current_localtime", "current_localtimestamp", "localtimestamp"),
-        *("get_current_time", "get_current_timestamp", "transaction_timestamp"),
-    )
-)
-_VOLATILE = TIMES | frozenset(
-    (
-        *("error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"),
-        "thermocline_cut",
-    )
-)
+TIMES = words("""
+    age ago now today current_date current_time current_timestamp localtime current_localtime
+    current_localtimestamp localtimestamp get_current_time get_current_timestamp transaction_timestamp
+    """)
+_VOLATILE = TIMES | words("error gen_random_uuid random uuid uuidv4 uuidv7 thermocline_cut")
 _TEXT: Node = {"id": "VARCHAR", "type_info": None}
 _TEXTS: Node = {
     "id": "LIST",
@@ -80,12 +70,8 @@ def selecting(expressions: Sequence[Node], parameters: Iterable[str] = ()) -> No
 def row_of(operands: Sequence[Node]) -> Node:
     """Return the statement ``SELECT <operand> AS c0, ...``; its parameters keep their names."""
     named = [{**operand, "alias": f"c{number}"} for number, operand in enumerate(operands)]
-    names = {
-        node["identifier"]
-        for node, _ in walk(selecting(named))
-        if node.get("class") == "PARAMETER"
-    }
-    return selecting(named, sorted(names))
+    nodes = (node for node, _ in walk(selecting(named)) if kind_of(node) == "PARAMETER")
+    return selecting(named, sorted({node["identifier"] for node in nodes}))
 
 
 def row_expression(document: Node, of: str = "permissions") -> Node:
@@ -112,11 +98,8 @@ def row_expression(document: Node, of: str = "permissions") -> Node:
 
 def is_of_one_row(name: str) -> bool:
     """Whether a function, by its folded name, makes one value of one row, and the same one each time."""
-    return (
-        name not in _VOLATILE
-        and name != "unnest"
-        and (name not in AGGREGATES or name in SCALARS)
-    )
+    is_scalar = name not in AGGREGATES or name in SCALARS
+    return is_scalar and name not in _VOLATILE and name != "unnest"
 
 
 def _check_function(name: str, of: str) -> None:
@@ -133,12 +116,8 @@ def _check_function(name: str, of: str) -> None:
 
 def columns_of(expression: Node) -> tuple[str, ...]:
     """Return the columns an expression names, each once, as written: of ``pos.x`` it is ``pos``."""
-    columns = {
-        part["column_names"][0]: None
-        for part, _ in walk(selecting([expression]))
-        if kind_of(part) == "COLUMN_REF" and not _is_identity(part)
-    }
-    return tuple(columns)
+    parts = (part for part, _ in walk(selecting([expression])) if kind_of(part) == "COLUMN_REF")
+    return tuple(dict.fromkeys(p["column_names"][0] for p in parts if not _is_identity(p)))
 
 
 def bound_to(
@@ -149,7 +128,7 @@ def bound_to(
     Functions that the engine shadows with bounds (``BOUNDED``) become its own again: the bounds raise errors that TRY
     does not catch, and the author of a configuration need not be bounded.
     """
-    copy: Node = marshal.loads(marshal.dumps(expression))  # noqa: S302 - our own bytes, fastest copy
+    copy = copied(expression)
     values = {CURRENT_USER: cast(constant(user, "NULL" if user is None else "VARCHAR"), _TEXT),
               CURRENT_GROUPS: cast(_list(sorted(groups)), _TEXTS)}  # fmt: skip
     for part, _ in walk(selecting([copy])):
@@ -157,7 +136,7 @@ def bound_to(
             if _is_identity(part):
                 value = values[fold(part["column_names"][0])]
                 part.clear()
-                part.update(marshal.loads(marshal.dumps(value)))  # noqa: S302
+                part.update(copied(value))
             else:
                 first, *fields = part["column_names"]
                 part["column_names"] = [columns[fold(first)], *fields]

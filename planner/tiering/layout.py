@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -134,21 +134,8 @@ def own_order(
 
     So it is where a term's transform is unknown: Iceberg refuses to write such a table.
     """
-    keys = [
-        _key(schema, term.source_id, term.transform)
-        for term in partitions
-        if term.transform != "void"
-    ]
-    within = [
-        _key(
-            schema,
-            term.source_id,
-            term.transform,
-            descending=term.descending,
-            nulls_first=term.nulls_first,
-        )
-        for term in sort
-    ]
+    keys = [_key(schema, term) for term in partitions if term.transform != "void"]
+    within = [_key(schema, term) for term in sort]
     partition = tuple(key for key in keys if key is not None)
     rest = tuple(key for key in within if key is not None)
     if len(partition) + len(rest) < len(keys) + len(within):
@@ -158,20 +145,15 @@ def own_order(
     return RowOrder(partition, rest) if misread else None
 
 
-def _key(
-    schema: TableSchema,
-    source_id: int,
-    text: str,
-    *,
-    descending: bool = False,
-    nulls_first: bool = True,
-) -> RowKey | None:
-    match = _TRANSFORM.fullmatch(text)
-    path = _path_to(schema.arrow, source_id)
+def _key(schema: TableSchema, term: PartitionTerm | SortTerm) -> RowKey | None:
+    match = _TRANSFORM.fullmatch(term.transform)
+    path = _path_to(schema.arrow, term.source_id)
     if match is None or path is None:
         return None
-    number = None if match[2] is None else int(match[2])
-    return RowKey(*path, match[1], number, descending, nulls_first)
+    key = RowKey(*path, match[1], None if match[2] is None else int(match[2]))
+    if isinstance(term, PartitionTerm):
+        return key
+    return replace(key, descending=term.descending, nulls_first=term.nulls_first)
 
 
 def _path_to(

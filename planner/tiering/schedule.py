@@ -21,7 +21,7 @@ def choose(
     waiting = sorted(
         (name for name in due if name not in running),
         # By name among equals, so that the same facts give the same order.
-        key=lambda name: (*(-part for part in due[name].urgency), name),
+        key=lambda name: (*(-each for each in due[name].urgency), name),
     )
     return tuple(waiting[: max(0, at_once - len(running))])
 
@@ -45,7 +45,7 @@ class Backfill:
     elapsed_s: float
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """From 0 to 1."""
         return self.done / (self.done + self.left) if self.done + self.left else 1.0
 

@@ -1,8 +1,7 @@
 """When a table is published: once its files would be full, its oldest row old, or its tail a danger.
 
-A reader sees every committed record with or without tiering, so nothing here is about
-freshness. Waiting fills files; age, the tail budget and the log's retention end the wait.
-Facts in, decision out: the caller measures.
+A reader sees every committed record with or without tiering, so nothing here is about freshness. Waiting fills files;
+age, the tail budget and the log's retention end the wait. Facts in, decision out: the caller measures.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from planner.names import TableName
-from planner.offsets import OffsetRange
 from planner.seam.binding import TIER_PREFIX, Binding, count_property
 from planner.seam.cut import LogBounds, Pin, check_log
 from planner.seam.formats import bad_property
@@ -85,10 +83,15 @@ class ColdSurvey:
 
 @dataclass(frozen=True, slots=True)
 class LogRetention:
-    """Retention of every partition of a topic; None: without bound, or not known."""
+    """Retention of every partition of a topic; None: without bound, or not known.
+
+    ``earlier`` is a measurement ``elapsed_s`` seconds before the newest one: it tells how fast log starts rise.
+    """
 
     seconds: float | None = None
     partition_bytes: int | None = None
+    earlier: LogBounds | None = None
+    elapsed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +140,18 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
     # Iceberg's own ``hash`` is respected. Its ``none`` is the property that we set on new tables, and its ``range``
     # would read the log twice.
     default = "hash" if properties.get("write.distribution-mode") == "hash" else "auto"
-    distribution = properties.get(DISTRIBUTION, default)
-    if distribution not in get_args(Distribution):
-        what = (
-            f"property {DISTRIBUTION} is {distribution!r}; it must be one of auto, none, hash."
-        )
-        raise bad_property(table, DISTRIBUTION, what)
-    writer = properties.get(WRITER, "tasks")
-    if writer not in get_args(Writer):
-        what = f"property {WRITER} is {writer!r}; it must be one of tasks, spark."
-        raise bad_property(table, WRITER, what)
-    max_rows = count_property(table, properties, MAX_ROWS)
-    target = count_property(table, properties, TARGET_FILE_BYTES)
-    age_s = count_property(table, properties, MAX_AGE_S)
+    chosen = {DISTRIBUTION: default, WRITER: "tasks", **properties}
+    for key, choices in ((DISTRIBUTION, get_args(Distribution)), (WRITER, get_args(Writer))):
+        if chosen[key] not in choices:
+            what = f"property {key} is {chosen[key]!r}; it must be one of {', '.join(choices)}."
+            raise bad_property(table, key, what)
     return TierOptions(
-        max_age_s=DEFAULT_MAX_AGE_S if age_s is None else float(age_s),
-        max_rows=max_rows,
-        distribution=distribution,  # type: ignore[arg-type]
-        writer=writer,  # type: ignore[arg-type]
-        target_file_bytes=target or DEFAULT_TARGET_FILE_BYTES,
+        max_rows=count_property(table, properties, MAX_ROWS),
+        target_file_bytes=count_property(table, properties, TARGET_FILE_BYTES)
+        or DEFAULT_TARGET_FILE_BYTES,
+        max_age_s=float(count_property(table, properties, MAX_AGE_S) or DEFAULT_MAX_AGE_S),
+        distribution=chosen[DISTRIBUTION],  # type: ignore[arg-type]
+        writer=chosen[WRITER],  # type: ignore[arg-type]
     )
 
 
@@ -163,16 +159,12 @@ def measure_lag(
     pin: Pin,
     bounds: LogBounds,
     survey: ColdSurvey,
+    retention: LogRetention,
     *,
     bytes_per_offset: float,
     age_s: float,
-    retention: LogRetention,
-    earlier: LogBounds | None = None,
-    elapsed_s: float = 0.0,
 ) -> Lag:
     """Turn one measurement of a bound table's log into its lag.
-
-    ``earlier`` is the measurement ``elapsed_s`` seconds before: how fast log starts rise.
 
     Raises:
         TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
@@ -183,11 +175,17 @@ def measure_lag(
     rows = sum(map(len, untiered))
     if not rows:
         return Lag()
-    starts = {part.partition: part.log_start for part in bounds.partitions}
-    before = {part.partition: part.log_start for part in earlier.partitions} if earlier else {}
+    starts = {each.partition: each.log_start for each in bounds.partitions}
+    # Offsets a second, of log starts that rose.
+    paces = {
+        each.partition: (starts[each.partition] - each.log_start) / retention.elapsed_s
+        for each in (retention.earlier.partitions if retention.earlier else ())
+        if retention.elapsed_s > 0 and each.log_start < starts.get(each.partition, 0)
+    }
     headrooms = [
-        _until_reached_s(item, starts[item.partition], before.get(item.partition), elapsed_s)
+        (item.start - starts[item.partition]) / paces[item.partition]
         for item in untiered
+        if item.partition in paces
     ]
     if retention.seconds is not None:
         headrooms.append(max(0.0, retention.seconds - age_s))
@@ -196,7 +194,7 @@ def measure_lag(
         log_bytes=rows * bytes_per_offset,
         file_bytes=rows * survey.bytes_per_row(bytes_per_offset),
         age_s=age_s,
-        headroom_s=min((part for part in headrooms if part is not None), default=None),
+        headroom_s=min(headrooms, default=None),
         headroom_rows=min(item.start - starts[item.partition] for item in untiered),
         longest_bytes=max(map(len, untiered)) * bytes_per_offset,
     )
@@ -240,12 +238,3 @@ def exceeds_tail_budget(lag: Lag, binding: Binding) -> bool:
     return lag.rows > (binding.max_tail_rows or DEFAULT_TAIL_ROWS) or lag.log_bytes > (
         binding.max_tail_bytes or DEFAULT_TAIL_BYTES
     )
-
-
-def _until_reached_s(
-    item: OffsetRange, log_start: int, earlier_start: int | None, elapsed_s: float
-) -> float | None:
-    """Seconds until the log start reaches ``item`` at its pace; None if it did not move."""
-    if earlier_start is None or log_start <= earlier_start or elapsed_s <= 0:
-        return None
-    return (item.start - log_start) / ((log_start - earlier_start) / elapsed_s)

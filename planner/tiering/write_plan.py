@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -48,7 +48,7 @@ MAX_PARTITION_FIELDS = 4
 _LEAST_BYTES = 4096
 _MIB = 1024 * 1024
 #: Levels that Java's codec and Arrow's both take, and what Java's is without one.
-_LEVELS: dict[Codec, tuple[range, int]] = {"zstd": (range(1, 23), 3), "gzip": (range(1, 10), 6)}
+_LEVELS: dict[str, tuple[range, int]] = {"zstd": (range(1, 23), 3), "gzip": (range(1, 10), 6)}
 LOCATION_PROVIDER = "write.location-provider.impl"
 _HASHED = "write.object-storage.enabled"
 #: Identity of other types would need Iceberg's way to write a value into a path, and equality of floats.
@@ -204,13 +204,9 @@ def _not_ours(facts: WritingFacts, layout: Layout, codec: str) -> str | None:
         if key in (_PAGE_BYTES, _DICTIONARY_BYTES) and int(text) < _LEAST_BYTES:
             return f"property {key}"
     level = properties.get(_LEVEL)
-    if level is not None and codec in _LEVELS and int(level) not in _levels(codec):
+    if level is not None and codec in _LEVELS and int(level) not in _LEVELS[codec][0]:
         return f"property {_LEVEL}"
     return None
-
-
-def _levels(codec: str) -> range:
-    return next(levels for name, (levels, _) in _LEVELS.items() if name == codec)
 
 
 def _partition_column(schema: TableSchema, term: PartitionTerm) -> PartitionColumn | None:
@@ -240,19 +236,10 @@ def _parquet_options(
     facts: WritingFacts, partitions: tuple[PartitionColumn, ...], name: str
 ) -> ParquetOptions:
     properties = facts.properties
-    codec: Codec
-    match name:
-        case "zstd" | "snappy" | "gzip" | "lz4_raw":
-            codec = name
-        case _:
-            codec = "none"
-    level: int | None = None
-    if codec in _LEVELS:
-        level = int(properties.get(_LEVEL, _LEVELS[codec][1]))
     # Iceberg's defaults, "Write properties".
     return ParquetOptions(
-        codec=codec,
-        level=level,
+        codec=name if name in get_args(Codec) else "none",  # type: ignore[arg-type]
+        level=int(properties.get(_LEVEL, _LEVELS[name][1])) if name in _LEVELS else None,
         group_bytes=int(properties.get(_GROUP_BYTES, 128 * _MIB)),
         page_bytes=int(properties.get(_PAGE_BYTES, _MIB)),
         page_rows=int(properties.get(_PAGE_ROWS, 20_000)),
@@ -294,6 +281,4 @@ def leading_metrics() -> dict[str, str]:
 
 
 def _is_number(key: str, text: str) -> bool:
-    return _WHOLE.fullmatch(text) is not None and (
-        int(text) > 0 or _SIZE.fullmatch(key) is None
-    )
+    return bool(_WHOLE.fullmatch(text)) and (int(text) > 0 or not _SIZE.fullmatch(key))

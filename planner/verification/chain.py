@@ -36,23 +36,19 @@ def carriers(history: History, head: int) -> tuple[Carrier, ...]:
 def check_chain(history: History, head: int) -> tuple[Fault, ...]:
     """Check every link of the chain, and that tag and mirror agree with its newest link."""
     unreadable = (
-        Fault(
-            Kind.CHAIN,
-            f"the watermark text of snapshot {snapshot.snapshot_id} cannot be read",
-            snapshot_id=snapshot.snapshot_id,
-        )
+        Fault(Kind.CHAIN, f"the watermark text of snapshot {at} cannot be read", snapshot_id=at)
         for snapshot in history.line(head)
-        if snapshot.watermark_text is not None
-        and readable_watermark(snapshot.watermark_text) is None
+        if (text := snapshot.watermark_text) is not None and readable_watermark(text) is None
+        for at in (snapshot.snapshot_id,)
     )
     chain = carriers(history, head)
-    links = (
-        finding
-        for newer, older in itertools.pairwise(chain)
-        for finding in _check_link(newer, older)
+    links = itertools.starmap(_check_link, itertools.pairwise(chain))
+    counts = map(_check_counts, chain)
+    return (
+        *unreadable,
+        *_check_pointers(history, chain),
+        *itertools.chain.from_iterable((*links, *counts)),
     )
-    counts = (finding for carrier in chain for finding in _check_counts(carrier))
-    return (*unreadable, *_check_pointers(history, chain), *links, *counts)
 
 
 def start_since(

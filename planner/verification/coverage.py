@@ -39,37 +39,30 @@ def plan_coverage(
     wrong = _wrong_log(mark, bounds)
     if wrong is not None:
         return CoveragePlan((), (wrong,), ("the log: it is not the one cold was tiered from",))
-    measured = {part.partition: part for part in bounds.partitions}
+    measured = {own.partition: own for own in bounds.partitions}
     coverage, findings, unchecked = [], [], []
     for partition in sorted(measured.keys() | set(mark.next.partitions)):
         watermark, floor = mark.offset(partition), _floor(partition, chain)
-        part = measured.get(partition)
-        if part is None:
-            findings.append(
-                Fault(Kind.LOG, f"cold covers partition {partition}, which the topic has not")
-            )
+        own = measured.get(partition)
+        if own is None:
+            what = f"cold covers partition {partition}, which the topic has not"
+            findings.append(Fault(Kind.LOG, what))
             continue
-        if part.log_end < watermark:
-            findings.append(
-                Fault(
-                    Kind.LOG,
-                    f"cold covers partition {partition} up to offset {watermark}, the log ends at {part.log_end}",
-                )
+        if own.log_end < watermark:
+            what = f"cold covers partition {partition} up to offset {watermark}, the log ends at {own.log_end}"
+            findings.append(Fault(Kind.LOG, what))
+        if own.log_start > watermark:
+            what = (
+                f"partition {partition}: offsets {watermark} to {own.log_start - 1} were removed from the log before they "
+                f"were tiered; `thermocline gap accept` goes on without them"
             )
-        if part.log_start > watermark:
-            findings.append(
-                Fault(
-                    Kind.LOG,
-                    f"partition {partition}: offsets {watermark} to {part.log_start - 1} were removed from the "
-                    f"log before they were tiered; `thermocline gap accept` goes on without them",
-                    OffsetRange(partition, watermark, part.log_start),
-                )
-            )
-        stop = min(watermark, part.log_end)
-        start = min(max(part.log_start, floor), stop)
+            lost = OffsetRange(partition, watermark, own.log_start)
+            findings.append(Fault(Kind.LOG, what, lost))
+        stop = min(watermark, own.log_end)
+        start = min(max(own.log_start, floor), stop)
         if start > floor:
             unchecked.append(
-                f"partition {partition}, offsets {floor} to {start - 1}: the log starts at {part.log_start}, so "
+                f"partition {partition}, offsets {floor} to {start - 1}: the log starts at {own.log_start}, so "
                 f"only that no row is there twice"
             )
         if since is not None and (later := since.get(partition)) is not None and later > start:
@@ -84,9 +77,8 @@ def _wrong_log(mark: Watermark, bounds: LogBounds) -> Fault | None:
         ("topic id", mark.topic_id, bounds.topic_id),
     ):
         if expected != actual:
-            return Fault(
-                Kind.LOG, f"the watermark names {what} {expected}, the log has {actual}"
-            )
+            why = f"the watermark names {what} {expected}, the log has {actual}"
+            return Fault(Kind.LOG, why)
     return None
 
 
@@ -120,17 +112,17 @@ def segments(
     result: list[TieredSegment] = []
     begins = {item.partition: item.start for item in compared}
     ends = {item.partition: item.stop for item in compared}
-    steps = [
-        (carrier, schema_ids[carrier.snapshot.snapshot_id], carrier.watermark.shape)
-        for carrier in reversed(chain)
-    ]
     # Offsets of the oldest retained carrier were tiered by earlier commits, and perhaps by itself.
-    alike: list[tuple[Carrier, int | None, str | None]] = [
-        (carrier, None if index == 0 else schema_id, None if index == 0 else shape)
-        for index, (carrier, schema_id, shape) in enumerate(steps)
+    oldest: list[tuple[Watermark, int | None, str | None]] = [
+        (carrier.watermark, None, None) for carrier in chain[-1:]
     ]
-    for (schema_id, shape), group in itertools.groupby(alike, key=lambda step: step[1:]):
-        newest = list(group)[-1][0].watermark
+    others = (
+        (carrier.watermark, schema_ids[carrier.snapshot.snapshot_id], carrier.watermark.shape)
+        for carrier in reversed(chain[:-1])
+    )
+    steps = itertools.groupby([*oldest, *others], key=lambda step: step[1:])
+    for (schema_id, shape), group in steps:
+        newest = list(group)[-1][0]
         ranges = []
         for partition, start in begins.items():
             stop = min(newest.offset(partition), ends[partition])

@@ -88,12 +88,12 @@ class Report:
 
     @property
     def compared_offsets(self) -> int:
-        return sum(len(part.compared) for part in self.coverage)
+        return sum(len(each.compared) for each in self.coverage)
 
     @property
     def covered_offsets(self) -> int:
         """Offsets below the watermark, from the first that this table ever covered."""
-        return sum(max(0, part.watermark - part.floor) for part in self.coverage)
+        return sum(max(0, each.watermark - each.floor) for each in self.coverage)
 
 
 def span_text(offsets: OffsetRange) -> str:

@@ -50,9 +50,8 @@ class RowDifference:
 def compare_rows(records: pa.Array, expected: Keyed, cold: Keyed) -> RowDifference:
     """Compare the rows of one window.
 
-    ``records`` are the keys of all committed records of the window, ``expected`` the rows they decode to,
-    ``cold`` the rows cold holds there. The columns of ``expected`` are compared; ``cold`` has them too, in the
-    same types.
+    ``records`` are the keys of all committed records of the window, ``expected`` the rows they decode to, ``cold`` the
+    rows cold holds there. The columns of ``expected`` are compared; ``cold`` has them too, in the same types.
     """
     none = pa.array([], pa.int64())
     missing = duplicated = surplus = unexpected = none
@@ -130,9 +129,11 @@ def _comparable(array: pa.Array) -> pa.Array:
         return array.view(pa.int64() if kind == pa.float64() else pa.int32())
     nulls = array.is_null()
     if pa.types.is_struct(kind):
-        parts = [_comparable(part) for part in array.flatten()]
-        named = [field.with_type(part.type) for field, part in zip(kind, parts, strict=True)]
-        return pa.StructArray.from_arrays(parts, fields=named, mask=nulls)
+        members = [_comparable(member) for member in array.flatten()]
+        named = [
+            field.with_type(member.type) for field, member in zip(kind, members, strict=True)
+        ]
+        return pa.StructArray.from_arrays(members, fields=named, mask=nulls)
     if pa.types.is_map(kind):
         entry = pa.struct([kind.key_field, kind.item_field])
         return _comparable(array.cast(pa.list_(pa.field("entries", entry, nullable=False))))

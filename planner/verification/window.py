@@ -45,9 +45,8 @@ class Window:
                     at += 1
                 base, item = bounds[at]
                 end = min(stop, base + len(item))
-                yield OffsetRange(
-                    item.partition, item.start + start - base, item.start + end - base
-                )
+                shift = item.start - base
+                yield OffsetRange(item.partition, start + shift, end + shift)
                 start = end
 
     def _bases(self) -> Iterator[int]:
@@ -83,13 +82,10 @@ def _side_by_side(
     """Take the same share of every range at each step."""
     steps = -(-sum(map(len, ranges)) // max_offsets)
     for step in range(steps):
+        bounds = ((item, len(item) * step, len(item) * (step + 1)) for item in ranges)
         cut = (
-            OffsetRange(
-                item.partition,
-                item.start + len(item) * step // steps,
-                item.start + len(item) * (step + 1) // steps,
-            )
-            for item in ranges
+            OffsetRange(item.partition, item.start + first // steps, item.start + last // steps)
+            for item, first, last in bounds
         )
         group = tuple(item for item in cut if len(item))
         if group:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 
 from planner.errors import Overloaded
 from proxy.session import Cancellation, Deadline
@@ -88,25 +89,20 @@ class Slots:
             self.leave(owner)
 
 
+@dataclass(eq=False, slots=True)
 class Waiter:
     """One who has a slot of a queue or waits for it, from ``Queue.enter`` to ``Queue.leave``.
 
-    ``wake`` is called when it gets its slot, has to leave or is the first. It must not block.
+    ``wake`` is called when it gets its slot, has to leave or is the first. It must not block. ``number`` is the order of
+    arrival. One that ``is_displaced`` had to leave the queue to another owner.
     """
 
-    __slots__ = ("has_slot", "is_displaced", "most", "number", "owner", "wake")
-
-    def __init__(
-        self, owner: Hashable, most: int | None, wake: Callable[[], None], number: int
-    ) -> None:
-        self.owner = owner
-        self.most = most
-        self.wake = wake
-        #: Order of arrival.
-        self.number = number
-        self.has_slot = False
-        #: It had to leave the queue to another owner.
-        self.is_displaced = False
+    owner: Hashable
+    most: int | None
+    wake: Callable[[], None]
+    number: int
+    has_slot: bool = False
+    is_displaced: bool = False
 
 
 class Queue:
@@ -174,11 +170,8 @@ class Queue:
     def _admit(self) -> None:
         """Give out what is free."""
         while self._waiting and self._in_use.total() < self._total:
-            able = [
-                line[0]
-                for owner, line in self._waiting.items()
-                if self._may_take(owner, line[0].most)
-            ]
+            heads = [line[0] for line in self._waiting.values()]
+            able = [head for head in heads if self._may_take(head.owner, head.most)]
             if not able:
                 return
             chosen = min(able, key=lambda waiter: (self._in_use[waiter.owner], waiter.number))

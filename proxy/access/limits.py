@@ -1,8 +1,6 @@
 """What one user may take, with or without others: sessions, streams, calls and failures a second, rows, bytes and time.
 
-Slows down and refuses users whose statements ended the server's process.
-
-The next process must know them, so they are written to a file without a name that the supervisor made and each of its
+Users whose statements ended the server's process are slowed down and refused. The next process must know them, so they are written to a file without a name that the supervisor made and each of its
 children inherits. Long-running statements are noted there all the time, because a killed process cannot write. The
 first end slows a user down, later ones lead to refusals for a while. A guess from those notes slows down only: a
 short statement may have caused the crash.
@@ -26,13 +24,10 @@ from proxy.access.authentication.callers import Access
 
 #: Failures a second of one user that are answered at once, and how many seconds' worth of them in a burst.
 FAILURES_PER_S, FAILURES_BURST_S = 20.0, 5.0
-
 #: No failure waits longer, however many there are.
 MAX_PAUSE_S = 1.0
-
 #: Beyond this, the owner who came longest ago is forgotten.
 _MAX_OWNERS = 10_000
-
 #: Of sums of times.
 _ROUNDING_S = 1e-6
 
@@ -41,11 +36,10 @@ _ROUNDING_S = 1e-6
 class UserLimits:
     """Limits of one user, of each by himself; anonymous callers count as one user together. None: only the server's.
 
-    A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once. Calls that fail beyond
-    ``max_failures_per_s`` are answered later (``Failures``).
-    ``timeout_s`` is the time a statement may spend in the engine, ``answer_timeout_s`` the time until its last row
-    has been read, however slow the reader. A client may send nothing of an upload for ``upload_idle_s``, and read
-    nothing of an answer for ``reader_idle_s``.
+    A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once. Calls that fail
+    beyond ``max_failures_per_s`` are answered later (``Failures``). ``timeout_s`` is the time a statement may spend in
+    the engine, ``answer_timeout_s`` the time until its last row has been read, however slow the reader. A client may
+    send nothing of an upload for ``upload_idle_s``, and read nothing of an answer for ``reader_idle_s``.
     """
 
     max_sessions: int | None = None
@@ -65,10 +59,7 @@ class UserLimits:
         Raises:
             LimitExceeded: more rows or bytes than one answer may have.
         """
-        for what, sent, limit in (
-            ("rows", rows, self.max_rows),
-            ("bytes", size, self.max_bytes),
-        ):
+        for what, sent, limit in ("rows", rows, self.max_rows), ("bytes", size, self.max_bytes):
             if limit is not None and sent > limit:
                 raise LimitExceeded(
                     f"The answer has more than {limit:,} {what}, which is what one statement may take. Aggregate or "
@@ -159,22 +150,13 @@ class Failures(_Due):
 
 
 #: How long an end counts, and how long a user is slowed down after one.
-_COUNTS_S = 3600.0
-
-_SLOWED_S = 600.0
-
+_COUNTS_S, _SLOWED_S = 3600.0, 600.0
 #: Statements that a slowed-down user may run at one time.
 SLOWED_SLOTS = 2
-
 #: How long a user is refused after the second end within the hour; four times as long after each further one.
-_REFUSED_S = 60.0
-
-_MAX_REFUSED_S = 900.0
-
-#: How many of the latest ends are remembered.
-_MAX_ENDS = 100
-
-_MAX_BYTES = 1 << 16
+_REFUSED_S, _MAX_REFUSED_S = 60.0, 900.0
+#: How many of the latest ends are remembered, and in how many bytes.
+_MAX_ENDS, _MAX_BYTES = 100, 1 << 16
 
 
 class Blame:

@@ -1,8 +1,7 @@
 """What clients browse: catalogs, schemas, tables, columns; and what a session may set.
 
-``information_schema``: the tables a session may see, for tools that browse by SQL (Power BI's connector).
-
-Named as in DuckDB's own; what is not known is NULL. Rows are made of what the listing commands answer.
+``information_schema``: the same for tools that browse by SQL (Power BI's connector). Columns are named as in DuckDB's own;
+what is not known is NULL.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from proxy.session import COMMENT, TYPE_NAME, Session, Table, time_zones
 
 #: Lists of tables, of users who see different ones, whose names are held.
 _MAX_LISTS = 16
-
 #: Names that a refusal offers.
 _MAX_NAMED = 10
 
@@ -200,75 +198,63 @@ def _returned(kind: pa.DataType) -> pa.DataType:
 INFORMATION_SCHEMA = "information_schema"
 
 
-def _texts(names: str) -> list[tuple[str, pa.DataType]]:
-    return [(name, pa.string()) for name in names.split()]
+def _fields(names: str, kind: pa.DataType | None = None) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind or pa.string()) for name in names.split()]
 
-
-_NUMBERS = dict.fromkeys(
-    [
-        "ordinal_position",
-        "character_maximum_length",
-        "character_octet_length",
-        "numeric_precision",
-        "numeric_precision_radix",
-        "numeric_scale",
-        "datetime_precision",
-    ],
-    pa.int32(),
-)
 
 _CONSTRAINT = "constraint_catalog constraint_schema constraint_name "
-
 LISTING_SCHEMAS = {
     "schemata": pa.schema(
-        _texts(
+        _fields(
             "catalog_name schema_name schema_owner default_character_set_catalog "
             "default_character_set_schema default_character_set_name sql_path"
         )
     ),
     "tables": pa.schema(
-        _texts(
+        _fields(
             "table_catalog table_schema table_name table_type self_referencing_column_name "
             "reference_generation user_defined_type_catalog user_defined_type_schema "
             "user_defined_type_name is_insertable_into is_typed commit_action TABLE_COMMENT"
         )
     ),
     "views": pa.schema(
-        _texts(
+        _fields(
             "table_catalog table_schema table_name view_definition check_option is_updatable"
         )
     ),
     "columns": pa.schema(
         [
-            (name, _NUMBERS.get(name, kind))
-            for name, kind in _texts(
-                "table_catalog table_schema table_name column_name ordinal_position column_default "
-                "is_nullable data_type character_maximum_length character_octet_length "
-                "numeric_precision numeric_precision_radix numeric_scale datetime_precision "
-                "interval_type character_set_name collation_name is_identity is_generated "
-                "is_updatable COLUMN_COMMENT"
-            )
+            *_fields("table_catalog table_schema table_name column_name"),
+            ("ordinal_position", pa.int32()),
+            *_fields("column_default is_nullable data_type"),
+            *_fields(
+                "character_maximum_length character_octet_length numeric_precision", pa.int32()
+            ),
+            *_fields("numeric_precision_radix numeric_scale datetime_precision", pa.int32()),
+            *_fields(
+                "interval_type character_set_name collation_name is_identity is_generated"
+            ),
+            *_fields("is_updatable COLUMN_COMMENT"),
         ]
     ),
     # No table here has keys: Iceberg and Kafka know none that is enforced.
     "table_constraints": pa.schema(
-        _texts(
+        _fields(
             _CONSTRAINT + "table_catalog table_schema table_name constraint_type is_deferrable "
             "initially_deferred enforced nulls_distinct"
         )
     ),
     "key_column_usage": pa.schema(
         [
-            *_texts(_CONSTRAINT + "table_catalog table_schema table_name column_name"),
-            ("ordinal_position", pa.int64()),
-            ("position_in_unique_constraint", pa.int64()),
+            *_fields(_CONSTRAINT + "table_catalog table_schema table_name column_name"),
+            *_fields("ordinal_position position_in_unique_constraint", pa.int64()),
         ]
     ),
     "constraint_column_usage": pa.schema(
-        _texts("table_catalog table_schema table_name column_name " + _CONSTRAINT)
+        _fields("table_catalog table_schema table_name column_name " + _CONSTRAINT)
     ),
     "referential_constraints": pa.schema(
-        _texts(
+        _fields(
             _CONSTRAINT + "unique_constraint_catalog unique_constraint_schema "
             "unique_constraint_name match_option update_rule delete_rule"
         )
@@ -288,32 +274,22 @@ def listing_rows(name: str, listing: Browser, session: Session) -> pa.Table:
     schema = LISTING_SCHEMAS[name]
     columns: dict[str, list[object]] = {}
     if name == "schemata":
-        schemas = sorted(listing.schemas(session))
+        schemas = listing.schemas(session)
         columns = {
             "catalog_name": [catalog for catalog, _ in schemas],
             "schema_name": [schema_name for _, schema_name in schemas],
         }
-    elif name in ("tables", "views"):
-        kinds = ("VIEW",) if name == "views" else ("TABLE", "VIEW")
+    elif name == "tables":
+        columns = _tables(_sorted(listing, session))
+    elif name == "views":
         columns = _tables(
-            [
-                schema_name
-                for schema_name in _sorted(listing, session)
-                if schema_name.kind in kinds
-            ]
+            [table for table in _sorted(listing, session) if table.kind == "VIEW"]
         )
-        if name == "views":
-            columns.pop("table_type")
     elif name == "columns":
         columns = _columns(listing, session)
-    size = max((len(schema_name) for schema_name in columns.values()), default=0)
-    return pa.Table.from_arrays(
-        [
-            pa.array(columns[field.name], field.type)
-            if field.name in columns
-            else pa.nulls(size, field.type)
-            for field in schema
-        ],
+    nulls = [None] * max(map(len, columns.values()), default=0)
+    return pa.table(
+        [pa.array(columns.get(field.name, nulls), field.type) for field in schema],
         schema=schema,
     )
 

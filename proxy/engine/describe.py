@@ -10,14 +10,12 @@ statement has with these values: not only their types count (``strptime(x, '%z')
 zone), and a client compares what it was told with what comes.
 
 Everything is bound to empty relations of the same types: no file is opened.
-
-Parameters on their way in: values to bind, and the types a client is told to send.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import duckdb
@@ -40,22 +38,17 @@ from proxy.engine import macros
 from proxy.engine.relations import Relation, empty_prelude, nested
 
 Cursor = duckdb.DuckDBPyConnection
-
 Unparse = Callable[[Node], str]
+#: An Arrow scalar of any type or unit, or a plain Python value.
+Parameter: TypeAlias = Any
 
 _BIGINT: Node = {"id": "BIGINT"}
-
 _INTEGER: Node = {"id": "INTEGER"}
-
 _DOUBLE: Node = {"id": "DOUBLE"}
-
 _VARCHAR: Node = {"id": "VARCHAR"}
-
 #: Placeholders of a value: folding NULL into an expression may lose its type, an empty text may not fit.
 _NULL = constant(None, "NULL")
-
 _EMPTY = constant("", "VARCHAR")
-
 _MARK = "thermocline parameter "
 
 
@@ -75,19 +68,14 @@ def describe(
     types = tuple(arrow_type(kinds[name]) for name in names)
     named = _columns(cursor, before, unparse(document), dict.fromkeys(names))
     for text in (_EMPTY, _NULL):
-        typed = substituted(
-            document,
-            {
-                name: cast(text if kind == _VARCHAR else _NULL, kind)
-                for name, kind in kinds.items()
-            },
-        )
-        try:
-            columns = _columns(cursor, before, unparse(typed), [])
-        except duckdb.Error:
-            continue
-        fields = zip(columns, named.names, strict=True)
-        return pa.schema([field.with_name(name) for field, name in fields]), types
+        filled = {
+            name: cast(text if kind == _VARCHAR else _NULL, kind)
+            for name, kind in kinds.items()
+        }
+        with contextlib.suppress(duckdb.Error):
+            columns = _columns(cursor, before, unparse(substituted(document, filled)), [])
+            fields = zip(columns, named.names, strict=True)
+            return pa.schema([field.with_name(name) for field, name in fields]), types
     # Parameters of unknown type were taken for text, which does not fit everywhere; NULL does.
     return named, types
 
@@ -103,17 +91,16 @@ def describe_bound(
 
     Raises:
         duckdb.Error: it does not bind.
-        BadParameter: as ``proxy.engine.describe.bound``.
+        BadParameter: as ``bound``.
     """
     sql = unparse(document)
-    macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
+    macros.set_time(cursor, sql)
     execute(cursor, f"{empty_prelude(relations)}{nested(sql)} LIMIT 0", document, values)
     return cursor.to_arrow_reader(1).schema
 
 
 def _columns(cursor: Cursor, before: str, sql: str, values: Any) -> pa.Schema:
-    # The time itself does not matter, only that there is one: constants are folded while binding.
-    macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
+    macros.set_time(cursor, sql)
     cursor.execute(f"{before}{nested(sql)} LIMIT 0", values)
     return cursor.to_arrow_reader(1).schema
 
@@ -136,7 +123,7 @@ def _kinds(cursor: Cursor, before: str, unparse: Unparse, document: Node) -> dic
 
 def _plan(cursor: Cursor, sql: str) -> Any:
     """Return the bound plan, or None if it does not bind."""
-    macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
+    macros.set_time(cursor, sql)
     row = cursor.execute("SELECT json_serialize_plan(?)", [sql]).fetchone()
     plan = syntax_trees.read(row[0]) if row else {"error": True}
     return None if plan["error"] else plan
@@ -159,21 +146,12 @@ def _projections(plan: Any) -> dict[str, Node]:
     return nodes
 
 
-#: An Arrow scalar of any type or unit, or a plain Python value.
-Parameter: TypeAlias = Any
-
 _INT64 = range(-(1 << 63), 1 << 63)
-
 _INT32 = range(-(1 << 31), 1 << 31)
-
 #: What Arrow raises of a valid value that Python has no value for: a date beyond the year 9999, an interval of months.
 _WITHOUT_VALUE = (
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    TypeError,
-    NotImplementedError,
-    pa.ArrowException,
+    *(ValueError, ArithmeticError, LookupError, TypeError),
+    *(NotImplementedError, pa.ArrowException),
 )
 
 
@@ -203,9 +181,7 @@ def bound(
     }
 
 
-def execute(
-    cursor: duckdb.DuckDBPyConnection, sql: str, document: Node, values: Sequence[Parameter]
-) -> None:
+def execute(cursor: Cursor, sql: str, document: Node, values: Sequence[Parameter]) -> None:
     """Execute ``sql``, the text of ``document``, with the values of its parameters.
 
     A day plus a BIGINT is nothing DuckDB knows, a day plus an INTEGER is. The text does not tell which of
@@ -269,9 +245,7 @@ _TYPES = {
     **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), pa.int64()),
     **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT"), pa.decimal128(38, 0)),
     **dict.fromkeys(("FLOAT", "DOUBLE"), pa.float64()),
-    **dict.fromkeys(
-        ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), pa.timestamp("ms")
-    ),
+    **{f"TIMESTAMP{unit}": pa.timestamp("ms") for unit in ("", "_S", "_MS", "_NS")},
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("ms", "UTC"),
     "BOOLEAN": pa.bool_(),
     "DATE": pa.date32(),

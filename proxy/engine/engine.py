@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,12 +42,12 @@ from planner.statement.references import (
 from proxy.engine import macros
 from proxy.engine.describe import Parameter, describe, describe_bound, execute
 from proxy.engine.errors import readable, translate, unsupported
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
 from proxy.engine.running import EngineCall, Watch, give_way, working_user
 from proxy.engine.segments import Segments
 from proxy.engine.statement_cache import StatementCache
-from proxy.session import Deadline
 
 T = TypeVar("T")
 
@@ -60,12 +60,22 @@ _MAX_REMEMBERED = 256
 _MAX_REMEMBERED_BYTES = 1 << 18
 
 
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """The statements that give the engine keys of object stores (``connectors.store.object_store``).
+
+    ``ca_file`` has the authorities that all stores' certificates are of, where these are not the machine's.
+    """
+
+    secrets: Sequence[str] = field(default=(), repr=False)
+    ca_file: Path | None = None
+
+
 class Engine:
     """Runs statements over relations. Thread-safe. The caller closes it.
 
     ``storage_roots`` are the directories or prefixes (``s3://bucket/warehouse``) below which files may be
-    read, with ``secrets`` (``connectors.store.object_store``) and, where it is not the machine's, with ``ca_file`` of the
-    authorities that all stores' certificates are of. ``spill_dir`` must exist and be ours alone: statements spill to it.
+    read. ``spill_dir`` must exist and be ours alone: statements spill to it.
     """
 
     def __init__(
@@ -75,8 +85,7 @@ class Engine:
         spill_dir: Path,
         memory_limit_bytes: int | None = None,
         threads: int | None = None,
-        secrets: Sequence[str] = (),
-        ca_file: Path | None = None,
+        stores: StoreAccess = StoreAccess(),
     ) -> None:
         roots = [_root(root) for root in storage_roots]
         settings = _settings(memory_limit_bytes, threads)
@@ -87,7 +96,7 @@ class Engine:
             ).result()
         try:
             self.segments = Segments(self._connection, spill_dir)
-            self._prepare(roots, spill_dir, secrets, ca_file)
+            self._prepare(roots, spill_dir, stores)
         except BaseException:
             self._connection.close()
             raise
@@ -95,21 +104,19 @@ class Engine:
         self.watch = Watch()
         self._printed = StatementCache(_MAX_REMEMBERED)
 
-    def _prepare(
-        self, roots: list[str], spill_dir: Path, secrets: Sequence[str], ca_file: Path | None
-    ) -> None:
+    def _prepare(self, roots: list[str], spill_dir: Path, stores: StoreAccess) -> None:
         connection = self._connection
         extensions.load(connection, extensions.LOCAL)
-        if secrets or any("://" in root for root in roots):
+        if stores.secrets or any("://" in root for root in roots):
             extensions.load(connection, extensions.REMOTE)
             # Iceberg's files never change, so their lengths need not be asked for again. Without this, each statement
             # asks for each file once, even where it is in memory.
             connection.execute("SET GLOBAL enable_http_metadata_cache = true")
             # Else each file has a connection of its own, and a handshake.
             connection.execute("SET GLOBAL httpfs_connection_caching = true")
-            if ca_file is not None:
-                connection.execute(f"SET GLOBAL ca_cert_file = {literal(str(ca_file))}")
-        for secret in secrets:
+            if stores.ca_file is not None:
+                connection.execute(f"SET GLOBAL ca_cert_file = {literal(str(stores.ca_file))}")
+        for secret in stores.secrets:
             _keep(secret, connection)
         # Else each statement decodes the footer of each file it reads: 1 to 2 ms for 10 files of 18 columns. They count
         # as memory of the engine and give way to statements; a file that changed is read anew (1.5.5).
@@ -157,7 +164,7 @@ class Engine:
         """
         if is_object_store(path):
             sql = "SELECT 1 FROM parquet_file_metadata(?)"
-            self._planned("UTC", lambda cursor: cursor.execute(sql, [path]).fetchall())
+            self._planned(lambda cursor: cursor.execute(sql, [path]).fetchall())
 
     def try_manifests(self, metadata_location: str, snapshot_id: int) -> None:
         """Have the Iceberg extension read all manifests of a snapshot, as its scan does.
@@ -169,10 +176,8 @@ class Engine:
             FederationError: it cannot read them.
         """
         sql = "SELECT count(*) FROM iceberg_metadata(?, snapshot_from_id => ?)"
-        self._planned(
-            "UTC",
-            lambda cursor: cursor.execute(sql, [metadata_location, snapshot_id]).fetchall(),
-        )
+        values = [metadata_location, snapshot_id]
+        self._planned(lambda cursor: cursor.execute(sql, values).fetchall())
 
     def healthy(self) -> bool:
         """Whether the engine still answers.
@@ -228,18 +233,13 @@ class Engine:
         relations: Sequence[Relation],
         parameters: Sequence[Parameter] = (),
         *,
-        statement_time: datetime,
-        time_zone: str = "UTC",
-        deadline: Deadline | None = None,
+        when: When = When(),  # noqa: B008  a value
         cut: str = "",
-        owner: str | None = None,
     ) -> Result:
         """Start a rewritten statement; its result streams, and must be closed.
 
-        ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut``
-        what ``thermocline_cut()`` says.
-        ``owner`` is who shares the engine with others. ``parameters`` are in the order of
-        ``planner.statement.ast.parameters``.
+        It has the deadline of this thread's caller, and its user (``proxy.engine.running.working_for``). ``parameters`` are
+        in the order of ``planner.statement.ast.parameters``. ``cut`` is what ``thermocline_cut()`` says.
 
         Raises:
             BadStatement, UnsupportedStatement, BadParameter: it does not bind, or fails at once.
@@ -247,18 +247,15 @@ class Engine:
         """
         sql = self.unparse(document)
 
-        def started(
-            cursor: duckdb.DuckDBPyConnection,
-        ) -> tuple[pa.RecordBatchReader, int]:
-            _set_time_zone(cursor, time_zone)
-            macros.set_time(cursor, sql, statement_time)
+        def started(cursor: duckdb.DuckDBPyConnection) -> tuple[pa.RecordBatchReader, int]:
+            _set_time_zone(cursor, when.time_zone)
+            macros.set_time(cursor, sql, when.statement_time)
             macros.set_cut(cursor, sql, cut)
             execute(cursor, prelude(cursor, relations) + nested(sql), document, parameters)
-            types = [column[1].id for column in cursor.description or ()]
-            batch_rows = rows_per_batch(types)
+            batch_rows = rows_per_batch([column[1].id for column in cursor.description or ()])
             return cursor.to_arrow_reader(batch_rows), batch_rows
 
-        running = EngineCall(self._connection.cursor(), self.watch, deadline, owner)
+        running = EngineCall(self._connection.cursor(), self.watch)
         try:
             reader, batch_rows = running.call(started)
         except BaseException:
@@ -267,13 +264,7 @@ class Engine:
         return Result(reader, running, plain_names(reader.schema, relations), batch_rows)
 
     def evaluate(
-        self,
-        document: Node,
-        columns: str,
-        values: Mapping[str, Any],
-        *,
-        statement_time: datetime,
-        time_zone: str,
+        self, document: Node, columns: str, values: Mapping[str, Any], when: When
     ) -> pa.Table:
         """Return ``columns``, expressions of our own, over the row of constants a gated statement selects.
 
@@ -285,11 +276,11 @@ class Engine:
         sql = f"SELECT {columns} FROM ({self.unparse(document)})"  # noqa: S608 - printed by DuckDB, gated
 
         def evaluated(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-            macros.set_time(cursor, sql, statement_time)
+            macros.set_time(cursor, sql, when.statement_time)
             # Room for one row. Room for a million, which is what it reserves unasked, takes 1 ms (DuckDB 1.5.5).
             return cursor.execute(sql, dict(values)).to_arrow_table(1)
 
-        return self._planned(time_zone, evaluated)
+        return self._planned(evaluated, when.time_zone)
 
     def describe(
         self, document: Node, relations: Sequence[Relation], *, time_zone: str = "UTC"
@@ -302,7 +293,7 @@ class Engine:
             BadStatement, UnsupportedStatement: it does not bind.
         """
         schema, types = self._planned(
-            time_zone, lambda cursor: describe(cursor, self.unparse, document, relations)
+            lambda cursor: describe(cursor, self.unparse, document, relations), time_zone
         )
         return plain_names(schema, relations), types
 
@@ -320,14 +311,16 @@ class Engine:
             BadStatement, UnsupportedStatement, BadParameter: it does not bind.
         """
         schema = self._planned(
-            time_zone,
             lambda cursor: describe_bound(
                 cursor, self.unparse, document, relations, parameters
             ),
+            time_zone,
         )
         return plain_names(schema, relations)
 
-    def _planned(self, time_zone: str, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+    def _planned(
+        self, function: Callable[[duckdb.DuckDBPyConnection], T], time_zone: str = "UTC"
+    ) -> T:
         """Return what ``function`` does with a cursor, by the deadline of this thread's caller."""
 
         def planned(cursor: duckdb.DuckDBPyConnection) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from connectors.store.errors import cause
 from planner.errors import (
@@ -24,25 +24,30 @@ from proxy.engine.macros import REFUSED
 #: Tables that an error names at most.
 _MAX_LISTED = 5
 #: By the first words of DuckDB's message, which also survive where Arrow wraps the error of a stream.
-_KINDS: tuple[tuple[str, type[FederationError]], ...] = (
-    ("Parser Error", BadStatement),
-    ("Syntax Error", BadStatement),
-    ("Binder Error", BadStatement),
-    ("Catalog Error", BadStatement),
-    ("Conversion Error", BadStatement),
-    ("Invalid Input Error", BadStatement),
-    ("Invalid Error", BadStatement),
-    ("Invalid type Error", BadStatement),
-    ("Mismatch Type Error", BadStatement),
-    ("Out of Range Error", BadStatement),
-    ("Constraint Error", BadStatement),
-    ("Expression Error", BadStatement),
-    ("Parameter Not Resolved Error", BadStatement),
-    ("Parameter Not Allowed Error", BadStatement),
-    ("Not implemented Error", UnsupportedStatement),
-    ("Permission Error", UnsupportedStatement),
-    ("INTERRUPT Error", Cancelled),
-)
+_KINDS: Mapping[str, type[FederationError]] = {
+    **dict.fromkeys(
+        (
+            *(
+                "Parser Error",
+                "Syntax Error",
+                "Binder Error",
+                "Catalog Error",
+                "Conversion Error",
+            ),
+            *(
+                "Invalid Input Error",
+                "Invalid Error",
+                "Invalid type Error",
+                "Mismatch Type Error",
+            ),
+            *("Out of Range Error", "Constraint Error", "Expression Error"),
+            *("Parameter Not Resolved Error", "Parameter Not Allowed Error"),
+        ),
+        BadStatement,
+    ),
+    **dict.fromkeys(("Not implemented Error", "Permission Error"), UnsupportedStatement),
+    "INTERRUPT Error": Cancelled,
+}
 _STORAGE = ("IO Error", "HTTP Error", "Connection Error", "Network Error", "Dependency Error")
 _MISSING = re.compile(
     r"No such file|No files found|does not exist|404|NoSuchKey", re.IGNORECASE
@@ -54,24 +59,17 @@ _DEEP = "Recursion level in ArrowSchema"
 _PIVOT = "INTERNAL Error: Pivot aggregate mismatch"
 _CODEC = "Unsupported compression codec"
 #: What DuckDB says of a text in words of its own source (1.5.5), by the message's beginning, and what a caller can do.
-_SENTENCES: tuple[tuple[str, str], ...] = (
-    (
-        "NameListToString",
-        'a name of a table could not be read; write its namespace in double quotes, as in catalog."level.level".table.',
-    ),
-    (
-        "Qualified column name must have",
-        "a column of EXCLUDE, REPLACE and RENAME has a catalog, a schema and a table before it at most; write a namespace "
-        "of several levels as one name in double quotes.",
-    ),
-    ("TransformFuncCall", "a function's name has a catalog and a schema before it at most."),
-    ("ROWS FROM()", "ROWS FROM is not supported; name its functions in FROM."),
-    (
-        "Custom escape in SIMILAR TO",
-        "SIMILAR TO takes no ESCAPE; use regexp_full_match, whose escape is the backslash.",
-    ),
-    ("Unimplemented order by type", "ORDER BY takes no USING; write ASC or DESC."),
-)
+_SENTENCES: Mapping[str, str] = {
+    "NameListToString": "a name of a table could not be read; write its namespace in double quotes, as in "
+    'catalog."level.level".table.',
+    "Qualified column name must have": "a column of EXCLUDE, REPLACE and RENAME has a catalog, a schema and a table "
+    "before it at most; write a namespace of several levels as one name in double quotes.",
+    "TransformFuncCall": "a function's name has a catalog and a schema before it at most.",
+    "ROWS FROM()": "ROWS FROM is not supported; name its functions in FROM.",
+    "Custom escape in SIMILAR TO": "SIMILAR TO takes no ESCAPE; use regexp_full_match, whose escape is the "
+    "backslash.",
+    "Unimplemented order by type": "ORDER BY takes no USING; write ASC or DESC.",
+}
 #: Words of DuckDB's source in what it has not implemented: names of functions, types and classes.
 _SOURCE = re.compile(r"(?i:unimplemented|not.implemented)|[a-z](?!Zone\b)[A-Z]|::")
 _NAMES_IN_QUOTES = re.compile(r"\"[^\"]*\"|'[^']*'")
@@ -126,7 +124,7 @@ def translate(error: BaseException) -> FederationError:
         return UnsupportedStatement(
             "a PIVOT of more than 20 columns takes each aggregate once; leave out the one that is repeated."
         )
-    for prefix, kind in _KINDS:
+    for prefix, kind in _KINDS.items():
         if text.startswith(prefix):
             reason = text.removeprefix(prefix).lstrip(": ")
             return kind(
@@ -145,7 +143,7 @@ def unsupported(text: str) -> str:
 
 def readable(text: str) -> str:
     """Return the first line of a message as a sentence, without paths."""
-    for beginning, sentence in _SENTENCES:
+    for beginning, sentence in _SENTENCES.items():
         if text.startswith(beginning):
             return sentence
     line = text[:_MAX_READ].strip().split("\n", 1)[0]

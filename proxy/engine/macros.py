@@ -16,8 +16,10 @@ zone, and lets constant arguments fold as before.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from typing import Self
 
 import duckdb
 
@@ -30,10 +32,8 @@ MAX_COMPARED = 250_000
 
 #: The variable that holds the statement's time.
 TIME_VARIABLE = "thermocline_statement_time"
-
 #: The variable that holds the text of the statement's cut; NULL where there is none.
 CUT_VARIABLE = "thermocline_cut"
-
 #: Starts every message of these macros; ``proxy.engine.errors`` knows it.
 REFUSED = "thermocline refused: "
 
@@ -127,12 +127,31 @@ _CLOCK_WORDS = ("now", "today", "current_", "localtime", "transaction_timestamp"
 _AGES = re.compile(r"\bag[eo]\b")
 #: In a longer text that search takes longer than what it may spare, with Python's lock held: 100 ms in 1 MB.
 _SEARCHED_CHARS = 2_000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def set_time(cursor: duckdb.DuckDBPyConnection, sql: str, statement_time: datetime) -> None:
-    """Give the cursor's statements their time. Skipped (0.2 ms) where nothing asks for it."""
+@dataclass(frozen=True, slots=True)
+class When:
+    """The time of a statement: what ``now()`` says, and the zone of dates, of printed times and of times without one."""
+
+    statement_time: dt.datetime = _EPOCH
+    time_zone: str = "UTC"
+
+    @classmethod
+    def at(cls, now_us: int, time_zone: str) -> Self:
+        """``now_us`` is microseconds since 1970."""
+        return cls(_EPOCH + dt.timedelta(microseconds=now_us), time_zone)
+
+
+def set_time(
+    cursor: duckdb.DuckDBPyConnection, sql: str, statement_time: dt.datetime = _EPOCH
+) -> None:
+    """Give the cursor's statements their time. Skipped (0.2 ms) where nothing asks for it.
+
+    For a statement that is only bound any time will do: constants are folded while binding.
+    """
     if _asks_time(sql):
-        text = statement_time.astimezone(UTC).isoformat()
+        text = statement_time.astimezone(dt.UTC).isoformat()
         cursor.execute(f"SET VARIABLE {TIME_VARIABLE} = TIMESTAMPTZ '{text}'")
 
 

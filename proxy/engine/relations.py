@@ -36,15 +36,15 @@ class AccessFilter:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Rows under a name: those of all parts together, with the names and types of ``schema``.
+    """Rows under a name: those of all sources together, with the names and types of ``schema``.
 
-    ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``access_filter``
-    is None where a statement sees all of it. ``reads`` are the columns that the parts have.
+    ``schema`` is the table's, or an Arrow schema for relations that are not tables. No sources: no rows. ``access_filter``
+    is None where a statement sees all of it. ``reads`` are the columns that the sources have.
     """
 
     name: str
     schema: TableSchema | pa.Schema
-    parts: tuple[SqlRelation | ArrowRelation, ...] = ()
+    sources: tuple[SqlRelation | ArrowRelation, ...] = ()
     access_filter: AccessFilter | None = None
     reads: ColumnRead = ALL_COLUMNS
 
@@ -76,17 +76,17 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
     clauses = []
     for number, relation in enumerate(relations):
         selects = []
-        for position, part in enumerate(relation.parts):
-            if isinstance(part, ArrowRelation):
-                if part.table.num_rows:
-                    name = f"part_{number}_{position}"
-                    rows = _copied(cursor, relation, part.table, name)
+        for position, source in enumerate(relation.sources):
+            if isinstance(source, ArrowRelation):
+                if source.table.num_rows:
+                    name = f"source_{number}_{position}"
+                    rows = _copied(cursor, relation, source.table, name)
                     selects.append(exact_select(relation.arrow, rows))
-            elif part.is_native:
-                selects.append(part.sql)
+            elif source.is_native:
+                selects.append(source.sql)
             else:
-                rows = f"(\n{part.sql}\n)"
-                exact = relation.reads.floats_exact(part.without_nan, part.without_zero)
+                rows = f"(\n{source.sql}\n)"
+                exact = relation.reads.floats_exact(source.without_nan, source.without_zero)
                 selects.append(exact_select(relation.arrow, rows, exact))
         if relation.reads.has_constant:
             selects = [f"SELECT true AS {_CONSTANT}, * FROM ({select})" for select in selects]  # noqa: S608 - ours

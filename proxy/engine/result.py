@@ -1,11 +1,8 @@
-"""The rows of a running statement, as the engine makes them.
+"""The rows of a running statement, as the engine makes them, and of an answer on their way out (``proxy.session.Stream``).
 
-Nothing under a NULL: DuckDB 1.5 leaves there what was in that memory before, rows and texts of others.
-
-Its texts, binaries and lists have no bytes under a NULL. Everything of fixed width has, at any depth; an ENUM too,
-but that goes out as text.
-
-The rows of an answer on their way out. Both classes are a ``proxy.session.Stream``.
+Nothing under a NULL: DuckDB 1.5 leaves there what was in that memory before, rows and texts of others. Its texts,
+binaries and lists have no bytes under a NULL. Everything of fixed width has, at any depth; an ENUM too, but that goes
+out as text.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from proxy.session import Deadline
 
 #: Target size of one batch of numbers: throughput over Flight peaks here (docs/internals/protocol.md).
 _TARGET_BYTES = 2 << 20
-
 #: What the engine has ready is put together to that size for so long: each batch costs a message and some hundred
 #: microseconds on its way to the client. A slow statement's rows do not wait for more of them.
 _GATHERED_S = 0.005
@@ -70,21 +66,23 @@ class Result:
     def _gathered(self) -> pa.RecordBatch | None:
         """Return the next batch, small ones put together as long as they come fast; None at the end."""
         until = time.monotonic() + _GATHERED_S
-        parts: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         rows = size = 0
-        while (part := self._part()) is not None:
-            part_size = size_of(part)
-            if parts and (size + part_size > _TARGET_BYTES or rows + part.num_rows > MAX_ROWS):
-                self.left.append(part)
+        while (batch := self._next()) is not None:
+            batch_size = size_of(batch)
+            if batches and (
+                size + batch_size > _TARGET_BYTES or rows + batch.num_rows > MAX_ROWS
+            ):
+                self.left.append(batch)
                 break
-            parts.append(part)
-            rows += part.num_rows
-            size += part_size
-            if part.num_rows < self.batch_rows or time.monotonic() > until:
+            batches.append(batch)
+            rows += batch.num_rows
+            size += batch_size
+            if batch.num_rows < self.batch_rows or time.monotonic() > until:
                 break
-        return pa.concat_batches(parts) if len(parts) > 1 else next(iter(parts), None)
+        return pa.concat_batches(batches) if len(batches) > 1 else next(iter(batches), None)
 
-    def _part(self) -> pa.RecordBatch | None:
+    def _next(self) -> pa.RecordBatch | None:
         return self.left.pop() if self.left else next(self.reader, None)
 
     def close(self) -> None:
@@ -99,33 +97,26 @@ class Result:
         self.close()
 
 
+#: Texts and lists may be of any size, so few rows are gathered before their size can be seen.
+_WIDE_ROWS = 4_096
+MAX_ROWS = 65_536
+_UNKNOWN = 1 << 16
+#: Names of column types by the bytes of one value in Arrow.
+_TYPES = {
+    1: "boolean tinyint utinyint",
+    2: "smallint usmallint",
+    4: "integer uinteger float date",
+    8: "bigint ubigint double time timestamp timestamp_s timestamp_ms timestamp_ns",
+    16: "hugeint uhugeint decimal interval",
+}
+_WIDTHS = {name: width for width, names in _TYPES.items() for name in names.split()}
+_WIDTHS["timestamp with time zone"] = 8
+
+
 def rows_per_batch(types: Sequence[str]) -> int:
     """Return how many rows to ask the engine for, from the names of the column types."""
     width = sum(_WIDTHS.get(name, _UNKNOWN) for name in types)
     return _WIDE_ROWS if width >= _UNKNOWN else min(MAX_ROWS, _TARGET_BYTES // max(width, 1))
-
-
-#: Texts and lists may be of any size, so few rows are gathered before their size can be seen.
-_WIDE_ROWS = 4_096
-
-MAX_ROWS = 65_536
-
-_UNKNOWN = 1 << 16
-
-#: Bytes of one value in Arrow.
-_WIDTHS = dict.fromkeys(("boolean", "tinyint", "utinyint"), 1)
-
-_WIDTHS |= dict.fromkeys(("smallint", "usmallint"), 2)
-
-_WIDTHS |= dict.fromkeys(("integer", "uinteger", "float", "date"), 4)
-
-_WIDTHS |= dict.fromkeys(("bigint", "ubigint", "double", "time", "timestamp"), 8)
-
-_WIDTHS |= dict.fromkeys(("timestamp_s", "timestamp_ms", "timestamp_ns"), 8)
-
-_WIDTHS |= dict.fromkeys(("timestamp with time zone",), 8)
-
-_WIDTHS |= dict.fromkeys(("hugeint", "uhugeint", "decimal", "interval"), 16)
 
 
 def cleared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -160,17 +151,14 @@ def _nested(column: pa.Array) -> pa.Array:
     if column.offset or (types.is_fixed_size_list(kind) and column.null_count):
         # From its start; and what lies under a NULL array is NULL itself then.
         column = column.take(pc.indices_nonzero(pa.repeat(True, len(column))))
-    if types.is_map(kind) and all(
-        _cleared(part) is part for part in (column.keys, column.items)
-    ):
+    if types.is_map(kind) and all(_cleared(own) is own for own in (column.keys, column.items)):
         return column
     children = _children(column)
     new = [_cleared(child) for child in children]
     if all(child is before for child, before in zip(new, children, strict=True)):
         return column
-    own = column.buffers()[
-        : 1 if types.is_struct(kind) or types.is_fixed_size_list(kind) else 2
-    ]
+    has_offsets = not (types.is_struct(kind) or types.is_fixed_size_list(kind))
+    own = column.buffers()[: 2 if has_offsets else 1]
     return pa.Array.from_buffers(kind, len(column), own, column.null_count, children=new)
 
 
@@ -275,14 +263,12 @@ class StatementStream:
 
     def _rest(self) -> None:
         with self._lock:
-            self._is_busy = False
-            if not self._is_closed:
-                return
-        self.resources.close()
+            self._is_busy, is_closed = False, self._is_closed
+        if is_closed:
+            self.resources.close()
 
     def close(self) -> None:
         with self._lock:
-            self._is_closed = True
-            if self._is_busy:
-                return
-        self.resources.close()
+            self._is_closed, is_busy = True, self._is_busy
+        if not is_busy:
+            self.resources.close()

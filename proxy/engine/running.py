@@ -13,16 +13,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import duckdb
 
-from planner.errors import (
-    Cancelled,
-    FederationError,
-    LimitExceeded,
-    Overloaded,
-)
+from planner.errors import Cancelled, FederationError, LimitExceeded, Overloaded
 from proxy.engine.errors import translate
 from proxy.session import Deadline
 
@@ -47,11 +42,10 @@ _INTERRUPT_S = 0.01
 Expecting = Callable[[float, str | None], contextlib.AbstractContextManager[None]]
 #: Pauses between the tries of a statement whose memory others have: four seconds in all.
 _MEMORY_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 0.8, 0.8, 0.8)
+_Caller: TypeAlias = tuple[Deadline | None, str | None]
 #: Deadline and user that this thread works for. Thread-local, since the caller is several layers above and calls
 #: several times.
-_caller: ContextVar[tuple[Deadline, str | None] | tuple[None, None]] = ContextVar(
-    "caller", default=(None, None)
-)
+_caller: ContextVar[_Caller] = ContextVar("caller", default=(None, None))
 
 
 def with_memory(work: Callable[[], T], deadline: Deadline) -> T:
@@ -110,7 +104,7 @@ class Watch:
         self._thread.start()
 
     def expected(
-        self, caller: tuple[Deadline | None, str | None] | None = None
+        self, caller: _Caller | None = None
     ) -> contextlib.AbstractContextManager[None]:
         """Expect what is done in this block to be over by the deadline of ``caller``, by default of this thread's."""
         deadline, user = caller or _caller.get()
@@ -145,18 +139,12 @@ class Watch:
         False: none runs.
         """
         with self._changed:
-            running = self._largest()
-            if running:
-                max(running, key=lambda call: call.began_s).is_too_large = True
-            return bool(running)
+            return self._stop(1)
 
     def cancel_largest_owner(self) -> bool:
         """Stop all that runs of the owner with most of it; False: nothing runs."""
         with self._changed:
-            running = self._largest()
-            for call in running:
-                call.is_too_large = True
-            return bool(running)
+            return self._stop(None)
 
     def cancel_for(self, owner: str | None) -> bool:
         """Stop one statement as ``cancel_newest_statement`` does, if a user runs ``_MOST`` times as many as ``owner``.
@@ -164,12 +152,8 @@ class Watch:
         Else return False.
         """
         with self._changed:
-            running = self._largest()
             own = sum(call.owner == owner for call in self._calls)
-            if len(running) < _MOST * max(own, 1):
-                return False
-            max(running, key=lambda call: call.began_s).is_too_large = True
-            return True
+            return self._stop(1, least=_MOST * max(own, 1))
 
     def blamed(
         self, error: FederationError, owner: str | None, ran_s: float = math.inf
@@ -212,6 +196,15 @@ class Watch:
                     seconds[call.owner] += now_s - call.entered_s
         return dict(seconds)
 
+    def _stop(self, newest: int | None, least: int = 1) -> bool:
+        """Stop the newest calls, all for None, of the owner with most if that are ``least``."""
+        running = sorted(self._largest(), key=lambda call: -call.began_s)
+        if len(running) < least:
+            return False
+        for call in running[:newest]:
+            call.is_too_large = True
+        return True
+
     def _largest(self) -> list[EngineCall]:
         """What runs of the owner with most of it; of equals, the one whose statements run longest."""
         running: dict[str | None, list[EngineCall]] = defaultdict(list)
@@ -247,19 +240,11 @@ class Watch:
 class EngineCall:
     """A cursor and who uses it, until when. One call at a time."""
 
-    def __init__(
-        self,
-        cursor: duckdb.DuckDBPyConnection,
-        watch: Watch,
-        deadline: Deadline | None = None,
-        owner: str | None = None,
-    ) -> None:
-        """``owner`` is the user it runs for. Without a deadline both are those of this thread."""
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, watch: Watch) -> None:
+        """It runs for the user that this thread works for, by the same deadline."""
         self._cursor = cursor
         self._watch = watch
-        self._deadline: Deadline | None
-        self.owner: str | None
-        self._deadline, self.owner = _caller.get() if deadline is None else (deadline, owner)
+        self._deadline, self.owner = _caller.get()
         self.began_s = self.entered_s = time.monotonic()
         self._thread = 0
         self._gives_way = False

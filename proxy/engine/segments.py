@@ -5,10 +5,8 @@ statement costs more than the statement. A segment lives in a schema that no sta
 in a database file, which DuckDB reads by blocks; each packed one in a database in memory of its own, dropped with it,
 so that no two of them ever wait for one another.
 
-Appends Arrow batches to one native table by a statement that is prepared once.
-
-Parsing, binding and planning an insert take three times as long as inserting a hundred rows. So the statement is
-prepared once. It reads a stream at a fixed place in memory, where each append puts a new one.
+Parsing, binding and planning an insert take three times as long as inserting a hundred rows. So that statement is
+prepared once a table. It reads a stream at a fixed place in memory, where each append puts a new one.
 """
 
 from __future__ import annotations
@@ -29,13 +27,9 @@ from planner.type_text import sql_type
 from proxy.engine.errors import translate
 
 _SCHEMA = "tail_segments"
-
 _DISK = "tail_disk"
-
 _DISK_FILE = "tails.duckdb"
-
 _PACKED = "tail_packed_"
-
 #: More than a tail can take. By default DuckDB checkpoints after every 16 MB committed, within a commit, and all
 #: writers wait: up to 5 s on a busy machine, and twice the CPU per row (DuckDB 1.5.5).
 _NO_CHECKPOINT = "1TB"
@@ -161,34 +155,29 @@ class Segments:
         with contextlib.suppress(FederationError):
             self._execute(f"CHECKPOINT {_DISK}")
 
-    def _number(self, sql: str) -> int:
-        cursor = self._connection.cursor()
+    @contextlib.contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
         try:
+            with self._connection.cursor() as cursor:
+                yield cursor
+        except duckdb.Error as error:
+            raise translate(error) from error
+
+    def _number(self, sql: str) -> int:
+        with self._cursor() as cursor:
             row = cursor.execute(sql).fetchone()
             return int(row[0]) if row else 0
-        except duckdb.Error as error:
-            raise translate(error) from error
-        finally:
-            cursor.close()
 
     def _execute(self, sql: str) -> None:
-        cursor = self._connection.cursor()
-        try:
+        with self._cursor() as cursor:
             cursor.execute(sql)
             self._layout += 1
-        except duckdb.Error as error:
-            raise translate(error) from error
-        finally:
-            cursor.close()
 
 
 #: Most prepared inserts: each is a connection of its own, of some 100 kB.
 _MAX_APPENDERS = 64
-
 _STREAM = b"arrow_array_stream"
-
 _address_of = ctypes.pythonapi.PyCapsule_GetPointer
-
 _address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import RequestError, UnsupportedStatement
+from planner.errors import RequestError
 from proxy.flightsql import messages
 from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.outgoing import shaped_schema
-from proxy.flightsql.service import Request, Service
+from proxy.flightsql.service import Request, Service, refuse_transaction
 from proxy.flightsql.state.client_session import (
     SETTINGS,
     Fate,
@@ -59,10 +59,7 @@ def _wrapped(body: bytes, name: str) -> Any:
 
 def _create_prepared_statement(service: Service, request: Request, body: bytes) -> list[bytes]:
     message = _wrapped(body, "ActionCreatePreparedStatementRequest")
-    if message.transaction_id:
-        raise UnsupportedStatement(
-            "This server has no transactions; every statement is its own."
-        )
+    refuse_transaction(message)
     handle, statement = service.prepare(request, message.query)
     dataset = shaped_schema(request.client.session, statement.prepared.dataset_schema)
     result = messages.ActionCreatePreparedStatementResult(
@@ -125,38 +122,29 @@ def _set_session_options(service: Service, request: Request, body: bytes) -> lis
     result = messages.SetSessionOptionsResult()
     client = request.client
     # One by one, so that a bad value keeps no other from taking effect; in the order of SETTINGS.
-    for name in SETTINGS:
-        if name not in message.session_options:
-            continue
+    for name in filter(message.session_options.__contains__, SETTINGS):
         option = (name, _option(message.session_options[name]))
         try:
             service.sessions.configure(client, with_settings(client.session, [option]))
         except RequestError:
             result.errors[name].value = _INVALID_VALUE
-    for name in message.session_options:
-        if name not in SETTINGS:
-            result.errors[name].value = _INVALID_NAME
+    for name in set(message.session_options) - SETTINGS.keys():
+        result.errors[name].value = _INVALID_NAME
     return [result.SerializeToString()]
 
 
 def _option(value: Any) -> OptionValue | None:
     member = value.WhichOneof("option_value")
-    if member is None:
-        return None
-    if member == "string_list_value":
-        return tuple(value.string_list_value.values)
-    option: OptionValue = getattr(value, member)
-    return option
+    option: OptionValue | None = None if member is None else getattr(value, member)
+    return tuple(value.string_list_value.values) if member == "string_list_value" else option
 
 
 def _get_session_options(service: Service, request: Request, body: bytes) -> list[bytes]:
     messages.parse(messages.GetSessionOptionsRequest, body)
     result = messages.GetSessionOptionsResult()
     for name, value in settings_of(request.client.session).items():
-        if isinstance(value, int):
-            result.session_options[name].int64_value = value
-        else:
-            result.session_options[name].string_value = value
+        member = "int64_value" if isinstance(value, int) else "string_value"
+        setattr(result.session_options[name], member, value)
     return [result.SerializeToString()]
 
 

@@ -20,6 +20,7 @@ from proxy.access.authentication.callers import Unauthenticated
 from proxy.flightsql.messages import UnknownCommand
 from proxy.flightsql.state.client_session import UnknownHandle
 from proxy.ops.call_record import CallRecord
+from proxy.session import Cancellation
 
 _log = logging.getLogger(__name__)
 
@@ -95,12 +96,15 @@ def to_wire(error: BaseException, record: CallRecord) -> Exception:
 
 
 class Boundary:
-    """Lets nothing but wire errors out of the block. A class: five of them are around one small statement."""
+    """Lets nothing but wire errors out of the block. A class: five of them are around one small statement.
 
-    __slots__ = ("_record",)
+    What is raised after a cancellation becomes its reason: an interrupted engine knows only that it was interrupted.
+    """
 
-    def __init__(self, record: CallRecord) -> None:
-        self._record = record
+    __slots__ = ("_cancellation", "_record")
+
+    def __init__(self, record: CallRecord, cancellation: Cancellation | None = None) -> None:
+        self._record, self._cancellation = record, cancellation
 
     def __enter__(self) -> None:
         """Begin."""
@@ -111,6 +115,8 @@ class Boundary:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._cancellation is not None and isinstance(error, Exception):
+            error = self._cancellation.reason or error
         if error is None or isinstance(error, (*_WIRE_CLASSES, GeneratorExit)):
             return
         # A stray SystemExit would carry its traceback too.
@@ -118,10 +124,10 @@ class Boundary:
 
 
 @contextmanager
-def schema_boundary(record: CallRecord) -> Iterator[None]:
-    """As ``Boundary``, for GetSchema: pyarrow catches no ``FlightError`` there."""
+def schema_boundary(boundary: Boundary) -> Iterator[None]:
+    """As ``boundary``, for GetSchema: pyarrow catches no ``FlightError`` there."""
     try:
-        with Boundary(record):
+        with boundary:
             yield
     except flight.FlightError as error:
         raise Failed(str(error)) from None

@@ -47,38 +47,14 @@ def _class(full_name: str) -> Any:
 
 _ANY = _class("google.protobuf.Any")
 
+#: Answers that only a server with transactions gives.
+_NOT_HERE = ("ActionBeginSavepointResult", "ActionBeginTransactionResult")
+_OF_SQL = _POOL.FindMessageTypeByName(_SQL + "TicketStatementQuery").file.message_types_by_name
 #: The messages that travel inside ``Any``, by the last part of their type URL.
 WRAPPED: dict[str, Any] = {
     name: _class(_SQL + name)
-    for name in (
-        "ActionBeginSavepointRequest",
-        "ActionBeginTransactionRequest",
-        "ActionCancelQueryRequest",
-        "ActionCancelQueryResult",
-        "ActionClosePreparedStatementRequest",
-        "ActionCreatePreparedStatementRequest",
-        "ActionCreatePreparedStatementResult",
-        "ActionCreatePreparedSubstraitPlanRequest",
-        "ActionEndSavepointRequest",
-        "ActionEndTransactionRequest",
-        "CommandGetCatalogs",
-        "CommandGetCrossReference",
-        "CommandGetDbSchemas",
-        "CommandGetExportedKeys",
-        "CommandGetImportedKeys",
-        "CommandGetPrimaryKeys",
-        "CommandGetSqlInfo",
-        "CommandGetTableTypes",
-        "CommandGetTables",
-        "CommandGetXdbcTypeInfo",
-        "CommandPreparedStatementQuery",
-        "CommandPreparedStatementUpdate",
-        "CommandStatementIngest",
-        "CommandStatementQuery",
-        "CommandStatementSubstraitPlan",
-        "CommandStatementUpdate",
-        "TicketStatementQuery",
-    )
+    for name in _OF_SQL
+    if name.startswith(("Action", "Command", "Ticket")) and name not in _NOT_HERE
 }
 
 TicketStatementQuery = WRAPPED["TicketStatementQuery"]
@@ -106,10 +82,8 @@ def kind(message: Any) -> str:
 
 
 def pack(message: Any) -> bytes:
-    wrapped = _ANY(
-        type_url=_URL + message.DESCRIPTOR.full_name, value=message.SerializeToString()
-    )
-    return bytes(wrapped.SerializeToString())
+    url = _URL + message.DESCRIPTOR.full_name
+    return bytes(_ANY(type_url=url, value=message.SerializeToString()).SerializeToString())
 
 
 def endpoint(ticket: bytes, expires_at_us: int) -> bytes:

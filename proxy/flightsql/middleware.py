@@ -36,30 +36,21 @@ from proxy.session import Deadline, Session
 
 #: What the caller has seen before: with it a statement is followed (``planner.seam.incremental``).
 AFTER = "thermocline-after"
-
 #: At most how many endpoints an answer may have; without it, it has one.
 MAX_ENDPOINTS = "thermocline-max-endpoints"
-
 #: Whether the statement is refused where anything of its tables is hidden from the caller.
 WHOLE = "thermocline-whole"
-
 _COOKIE = "thermocline_session"
-
 #: Headers that say what a session starts with.
 _OPENING = frozenset((*ALIASES, *SETTINGS))
-
 _PER_CALL = frozenset(OF_ONE_CALL)
-
 #: Passwords that are checked or wait for it: a second's worth.
 _MAX_LOGINS = 64
-
 #: Calls with the same credentials come in one after the other: a hundred at once would all want Python's lock, and each
 #: call of others would wait for as many of them whenever it wants it again. By hash; a collision waits a moment longer.
 _ENTRIES = 256
-
 #: User and groups of an unknown caller.
 _ANYBODY: tuple[None, frozenset[str]] = (None, frozenset())
-
 #: Between two Handshakes with the same credentials.
 _HANDSHAKE_S = 0.02
 
@@ -234,8 +225,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
             Unavailable, Overloaded: as ``admitted``, or there are too many sessions.
         """
         self.calls.check_open()
-        pair = base64.b64encode(f"{user}:{password}".encode()).decode()
-        authorization = f"Basic {pair}"
+        authorization = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
         entry = self._entry(authorization)
         entry.pace()
         with entry.lock:
@@ -250,7 +240,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
             # The first subject alternative name, else the common name.
             who = Caller(context.peer_identity().decode("utf-8", "replace"))
         return self.sessions.of_connection(
-            context.peer(), who, caller.opening, cookie=caller.cookie, offered=caller.offered
+            context.peer(), who, caller.opening, caller.cookie, caller.offered
         )
 
     def _who(self, authorizations: list[str]) -> ClientSession | ByCertificate | Caller:
@@ -262,12 +252,10 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         try:
             return self._proved(authorizations[0] if authorizations else None)
         except Unauthenticated:
-            basic = [
-                other for other in authorizations[1:] if other.lower().startswith("basic ")
-            ]
-            if not basic:
-                raise
-            return self._proved(basic[0])
+            for other in authorizations[1:]:
+                if other.lower().startswith("basic "):
+                    return self._proved(other)
+            raise
 
     def _proved(self, authorization: str | None) -> ClientSession | ByCertificate | Caller:
         access = self.policy.access
@@ -341,9 +329,7 @@ def _last(headers: dict[str, list[Any]], name: str) -> str | None:
 
 def _header(headers: dict[str, list[Any]], name: str) -> str | None:
     values = headers.get(name)
-    if not values:
-        return None
-    return _text(values[0])
+    return _text(values[0]) if values else None
 
 
 def _text(value: object) -> str:
@@ -361,11 +347,8 @@ def _cookie(headers: dict[str, list[Any]]) -> str | None:
 
 
 _ensure = ctypes.pythonapi.PyGILState_Ensure
-
 _ensure.restype = ctypes.c_int
-
 _release = ctypes.pythonapi.PyGILState_Release
-
 _release.argtypes, _release.restype = [ctypes.c_int], None
 
 

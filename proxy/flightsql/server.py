@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +24,10 @@ from proxy.flightsql.errors import Boundary, schema_boundary
 from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.middleware import CallGate, Handshake
-from proxy.flightsql.service import FlightAnswer, Request, Service
+from proxy.flightsql.service import FlightAnswer, Request, ServerState, Service
 from proxy.flightsql.state.calls import Call, Calls
-from proxy.flightsql.state.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
+from proxy.flightsql.state.sessions import SessionOptions, Sessions
 from proxy.flightsql.state.streams import StreamQueue
-from proxy.flightsql.state.tokens import SessionTokens
 from proxy.ops.call_record import Journal
 
 _MIDDLEWARE = "call"
@@ -60,67 +60,49 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
+class ServerOptions(SessionOptions):
     """What a server is started with.
 
     At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a slot.
-    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journals`` get the
-    record of every call that is over.
+    ``journals`` get the record of every call that is over.
     """
 
     product: Product
     max_streams: int = 32
     max_queued: int = 256
     stream_wait_s: float = 5.0
-    max_sessions: int = MAX_SESSIONS
-    idle_timeout_s: float = IDLE_TIMEOUT_S
-    session_secret: bytes | None = field(default=None, repr=False)
     journals: Sequence[Journal] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What all listeners of one server share."""
-
-    calls: Calls
-    sessions: Sessions
-    streams: StreamQueue
-    gate: CallGate
 
 
 class FlightSqlServer:
     """A listening server. ``port`` is the real one, also if 0 was asked for."""
 
     def __init__(
-        self, listen: _Listen, address: Address, policy: ServerPolicy, parts: _Parts
+        self, listen: _Listen, address: Address, gate: CallGate, streams: StreamQueue
     ) -> None:
+        #: Lets callers of other protocols in, too.
+        self.gate = gate
         self._listen = listen
-        self._policy = policy
-        self._parts = parts
+        self._streams = streams
         self._changing = threading.Lock()
         self._flight = listen(address.port, address.tls)
         self.port: int = self._flight.port
 
     @property
-    def gate(self) -> CallGate:
-        """Lets callers of other protocols in, too."""
-        return self._parts.gate
-
-    @property
     def streaming(self) -> int:
-        return self._parts.calls.streaming
+        return self.gate.calls.streaming
 
     def let_in(self, access: Access) -> None:
         """Have callers prove their identity in other ways; sessions that could not be opened so now end."""
-        self._policy.access = access
-        self._parts.sessions.prove_again()
+        self.gate.policy.access = access
+        self.gate.sessions.prove_again()
 
     def limit(
         self, limits_of: LimitsOf, *, max_streams: int, max_queued: int, stream_wait_s: float
     ) -> None:
         """Let callers take more, or less, from now on; running statements keep their places."""
-        self._policy.limits_of = limits_of
-        self._parts.streams.resize(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
+        self.gate.policy.limits_of = limits_of
+        self._streams.resize(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
 
     def listen_again(self, tls: Tls | None) -> None:
         """Listen on the same port with another certificate, as clients see it: reconnecting.
@@ -151,11 +133,11 @@ class FlightSqlServer:
 
     def drain(self, deadline_s: float) -> bool:
         """Let running calls end and nothing new begin; False if one still ran at the deadline."""
-        return not self._parts.calls.drain(deadline_s)
+        return self.gate.calls.drain(deadline_s)
 
     def give_up(self, why: str) -> None:
         """Have all calls answered that the process ends, as far as they can be; nothing is waited for."""
-        self._parts.calls.give_up(
+        self.gate.calls.give_up(
             Unavailable(
                 f"The statement is lost: the server's process ends and starts again ({why}). Retry in a few seconds."
             )
@@ -167,7 +149,7 @@ class FlightSqlServer:
         In that case the port is closed but a thread stays behind: the process should end.
         """
         until = time.monotonic() + deadline_s
-        self._parts.calls.close(deadline_s)
+        self.gate.calls.close(deadline_s)
         # Waits for running calls without a deadline of its own.
         closing = threading.Thread(
             target=self._flight.shutdown, name="flight-shutdown", daemon=True
@@ -191,27 +173,18 @@ def start(
         BadConfig: the address cannot be listened on, or the certificate is not usable.
     """
     calls = Calls(journals=options.journals)
-    secret = options.session_secret
-    sessions = Sessions(
-        backend.browser,
-        policy,
-        clock_s=clock_s,
-        idle_timeout_s=options.idle_timeout_s,
-        max_sessions=options.max_sessions,
-        tokens=None if secret is None else SessionTokens(secret, time.time),
-    )
+    sessions = Sessions(backend.browser, policy, options, clock_s)
     streams = StreamQueue(
         options.max_streams, wait_s=options.stream_wait_s, max_waiting=options.max_queued
     )
-    service = Service(
-        backend, options.product, sessions, streams, calls.check_open, blame or Blame()
-    )
-    entry = CallGate(sessions, calls, policy, Rate(clock_s))
+    server = ServerState(sessions, streams, calls.check_open, blame or Blame())
+    service = Service(backend, options.product, server)
+    gate = CallGate(sessions, calls, policy, Rate(clock_s))
     host = address.host
 
     def listen(port: int, tls: Tls | None) -> _FlightServer:
         try:
-            return _FlightServer(service, entry, _location(host, port, tls), tls)
+            return _FlightServer(service, gate, _location(host, port, tls), tls)
         except (pa.ArrowException, OSError) as error:
             raise BadConfig(
                 f"The server cannot listen on {host}:{port}: the address is taken, or not one of this machine"
@@ -221,7 +194,7 @@ def start(
             ) from error
 
     try:
-        return FlightSqlServer(listen, address, policy, _Parts(calls, sessions, streams, entry))
+        return FlightSqlServer(listen, address, gate, streams)
     except BadConfig:
         calls.close(0)
         raise
@@ -240,11 +213,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
     """
 
     def __init__(
-        self,
-        service: Service,
-        entry: CallGate,
-        location: flight.Location,
-        tls: Tls | None,
+        self, service: Service, gate: CallGate, location: flight.Location, tls: Tls | None
     ) -> None:
         secured = {}
         if tls is not None:
@@ -256,16 +225,15 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self._service = service
         super().__init__(
             location,
-            auth_handler=None if entry.policy.access.certificates else Handshake(),
-            middleware={_MIDDLEWARE: entry},
+            auth_handler=None if gate.policy.access.certificates else Handshake(),
+            middleware={_MIDDLEWARE: gate},
             **secured,
         )
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        call = _call(context)
-        with Boundary(call.record), call.blaming():
+        with _boundary(context):
             info = self._service.info(_enter(context), _command(descriptor))
             # No location, and one endpoint unless more were asked for: "fetch it here" is what every client understands.
             return flight.FlightInfo(
@@ -280,23 +248,17 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
     def get_schema(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.SchemaResult:
-        call = _call(context)
-        with schema_boundary(call.record), call.blaming():
-            return flight.SchemaResult(
-                self._service.schema(_enter(context), _command(descriptor))
-            )
+        with schema_boundary(_boundary(context)):
+            schema = self._service.schema(_enter(context), _command(descriptor))
+            return flight.SchemaResult(schema)
 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.GeneratorStream:
-        call = _call(context)
-        with Boundary(call.record), call.blaming():
+        with _boundary(context):
             request = _enter(context)
             answer = self._service.fetch(request, ticket.ticket)
-            idle_s = request.limits.reader_idle_s
-            return flight.GeneratorStream(
-                answer.schema, _outgoing(answer, call, idle_s), _FORMAT
-            )
+            return flight.GeneratorStream(answer.schema, _outgoing(answer, request), _FORMAT)
 
     def do_put(
         self,
@@ -305,14 +267,10 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        call = _call(context)
-        with Boundary(call.record), call.blaming():
+        with _boundary(context):
             request = _enter(context)
-            result = self._service.put(
-                request,
-                _command(descriptor),
-                lambda: uploads.checked(_Upload(reader, request)),
-            )
+            rows = partial(uploads.checked, _Upload(reader, request))
+            result = self._service.put(request, _command(descriptor), rows)
             try:
                 writer.write(pa.py_buffer(result))
             except OSError as error:  # gRPC tells no more; and no client is left
@@ -321,8 +279,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
     def do_action(
         self, context: flight.ServerCallContext, action: flight.Action
     ) -> Iterator[flight.Result]:
-        call = _call(context)
-        with Boundary(call.record), call.blaming():
+        with _boundary(context):
             request = _enter(context)
             bodies = actions.run(self._service, request, action.type, action.body.to_pybytes())
             return _results(bodies, request)
@@ -342,13 +299,13 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
-        with Boundary(_call(context).record):
+        with _boundary(context):
             raise UnknownCommand("This server does not have DoExchange.")
 
 
-def _call(context: flight.ServerCallContext) -> Call:
+def _boundary(context: flight.ServerCallContext) -> Boundary:
     call: Call = context.get_middleware(_MIDDLEWARE).call
-    return call
+    return Boundary(call.record, call.cancellation)
 
 
 def _enter(context: flight.ServerCallContext) -> Request:
@@ -370,12 +327,11 @@ def _command(descriptor: flight.FlightDescriptor) -> bytes:
     return command
 
 
-def _outgoing(
-    answer: FlightAnswer, call: Call, idle_s: float | None
-) -> Iterator[pa.RecordBatch]:
-    with Boundary(call.record), call.blaming():
+def _outgoing(answer: FlightAnswer, request: Request) -> Iterator[pa.RecordBatch]:
+    call = request.call
+    with Boundary(call.record, call.cancellation):
         for batch in answer.batches:
-            call.await_reader(idle_s)
+            call.await_reader(request.limits.reader_idle_s)
             yield batch
             call.proceed()
             call.cancellation.check()

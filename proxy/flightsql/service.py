@@ -66,25 +66,34 @@ class FlightAnswer:
     batches: Iterator[pa.RecordBatch]
 
 
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What calls go by. ``check_open`` raises where nothing new may begin; what was planned before is still fetched."""
+
+    sessions: Sessions
+    streams: StreamQueue
+    check_open: Callable[[], None]
+    blame: Blame
+
+    def begin(self, request: Request, sql: str) -> None:
+        """Note what is asked.
+
+        Raises:
+            Unavailable, Overloaded: nothing new may begin, or nothing of this user.
+        """
+        request.call.record.asks(sql)
+        self.check_open()
+        self.blame.check(request.client.session.user)
+
+
 class Service:
     """The commands of Flight SQL over one backend. Thread-safe."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        product: Product,
-        sessions: Sessions,
-        streams: StreamQueue,
-        check_open: Callable[[], None],
-        blame: Blame,
-    ) -> None:
-        """``check_open`` raises where nothing new may begin; what was planned before is still fetched."""
-        self._blame = blame
-        self._check_open = check_open
-        self.sessions = sessions
+    def __init__(self, backend: Backend, product: Product, server: ServerState) -> None:
+        self.sessions = server.sessions
+        self._server = server
         self._backend = backend
         self._product = product
-        self._streams = streams
         self._schema_cache = SchemaCache()
 
     def info(self, request: Request, command: bytes) -> Info:
@@ -102,7 +111,7 @@ class Service:
         planned = self._plan(request, message, endpoints(request.call.max_endpoints))
         tickets = tuple(
             messages.pack(messages.TicketStatementQuery(statement_handle=each))
-            for each in planned.parts or (planned.ticket,)
+            for each in planned.shares or (planned.ticket,)
         )
         for ticket in tickets:
             request.client.planned(ticket)
@@ -121,7 +130,7 @@ class Service:
         if answered is not None:
             return answered.schema(message)
         if name == "CommandStatementQuery":
-            _refuse_transaction(message)
+            refuse_transaction(message)
             prepared = self._prepared(request, message.query)
             return shaped_schema(request.client.session, prepared.dataset_schema)
         if name == "CommandPreparedStatementQuery":
@@ -195,13 +204,13 @@ class Service:
             request.client.bind(handle, _one_row(rows()))
             result = messages.DoPutPreparedStatementResult(prepared_statement_handle=handle)
             return bytes(result.SerializeToString())
-        if name != "CommandStatementIngest" and self._changed(request, message):
+        if name == "CommandStatementIngest":
+            raise UnsupportedStatement("This server is read-only: it takes no rows in.")
+        if self._changed(request, message):
             _drained(rows())
             return bytes(messages.DoPutUpdateResult(record_count=0).SerializeToString())
         if name in _UPDATES:
             return self._update(request, message, rows())
-        if name == "CommandStatementIngest":
-            raise UnsupportedStatement("This server is read-only: it takes no rows in.")
         raise _misplaced(name, "DoPut")
 
     def prepare(self, request: Request, sql: str) -> tuple[bytes, Statement]:
@@ -211,7 +220,7 @@ class Service:
         return request.client.keep(statement), statement
 
     def _prepared(self, request: Request, sql: str) -> Prepared:
-        self._begin(request, sql)
+        self._server.begin(request, sql)
         if change_of(sql) is not None:
             return Prepared(_NOTHING, _NOTHING)
         session = _asking(request)
@@ -224,18 +233,11 @@ class Service:
         Raises:
             RequestError: it sets what cannot be set; nothing changed.
         """
-        name = messages.kind(message)
-        if name in ("CommandStatementQuery", "CommandStatementUpdate"):
-            sql = message.query
-        elif name in ("CommandPreparedStatementQuery", "CommandPreparedStatementUpdate"):
-            sql = request.client.statement(message.prepared_statement_handle).sql
-        else:
-            return False
+        client, (sql, _) = request.client, _statement(request, message)
         change = change_of(sql)
         if change is None:
             return False
-        self._begin(request, sql)
-        client = request.client
+        self._server.begin(request, sql)
         settings = dict(change.settings) | self._schema_settings(client.session, change.path)
         if settings:
             self.sessions.configure(client, with_settings(client.session, settings.items()))
@@ -243,22 +245,14 @@ class Service:
         return True
 
     def _update(self, request: Request, message: Any, rows: Iterable[pa.RecordBatch]) -> bytes:
-        if messages.kind(message) == "CommandStatementUpdate":
-            _refuse_transaction(message)
-            sql = message.query
-        else:
-            sql = request.client.statement(message.prepared_statement_handle).sql
-        self._begin(request, sql)
+        refuse_transaction(message)
+        sql, _ = _statement(request, message)
+        self._server.begin(request, sql)
         with request.call.record.step("plan"):
             count = self._backend.update(_asking(request), sql, rows, request.deadline)
         _drained(rows)
         request.call.record.ended()
         return bytes(messages.DoPutUpdateResult(record_count=count).SerializeToString())
-
-    def _begin(self, request: Request, sql: str) -> None:
-        request.call.record.asks(sql)
-        self._check_open()
-        self._blame.check(request.client.session.user)
 
     def _schema_settings(self, session: Session, path: tuple[str, ...]) -> dict[str, str]:
         """What USE sets: a catalog and a schema of it, or else a schema of the present one."""
@@ -282,19 +276,14 @@ class Service:
 
     def _plan(self, request: Request, message: Any, max_endpoints: int = 1) -> Planned:
         name = messages.kind(message)
-        parameters = None
-        if name == "CommandStatementQuery":
-            _refuse_transaction(message)
-            sql = message.query
-        elif name == "CommandPreparedStatementQuery":
-            statement = request.client.statement(message.prepared_statement_handle)
-            sql, parameters = statement.sql, statement.parameters
-        else:
+        if name not in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
             raise _misplaced(name, "GetFlightInfo")
-        self._begin(request, sql)
-        session, after = _asking(request), request.call.after
-        if after is not None:
-            session = replace(session, after=after)
+        refuse_transaction(message)
+        sql, parameters = _statement(request, message)
+        self._server.begin(request, sql)
+        session = _asking(request)
+        if request.call.after is not None:
+            session = replace(session, after=request.call.after)
         if max_endpoints > 1:
             session = replace(session, max_endpoints=max_endpoints)
         if is_whole(request.call.whole):
@@ -308,11 +297,11 @@ class Service:
         call, record = request.call, request.call.record
         opened_in = request.client.session
         record.redeems(planned, lambda: self._backend.about(opened_in, planned))
-        limits = request.limits
-        self._blame.check(opened_in.user)
-        most = self._blame.most(opened_in.user, limits.max_streams)
+        limits, blame = request.limits, self._server.blame
+        blame.check(opened_in.user)
+        most = blame.most(opened_in.user, limits.max_streams)
         with request.deadline.paused():
-            self._streams.take(call, opened_in.user, most)
+            self._server.streams.take(call, opened_in.user, most)
         # In this order: a cancel marks the ticket first and looks for calls second.
         call.ticket = ticket
         request.client.fetched(ticket)
@@ -352,12 +341,19 @@ def _asking(request: Request) -> Session:
     Raises:
         BadParameter: it says what is not possible.
     """
-    settings = request.call.settings
-    return (
-        with_settings(request.client.session, settings.items())
-        if settings
-        else request.client.session
-    )
+    return with_settings(request.client.session, request.call.settings.items())
+
+
+def _statement(request: Request, message: Any) -> tuple[str, pa.RecordBatch | None]:
+    """The SQL of a statement's message, and the parameters bound to it; no SQL: it is another message."""
+    match messages.kind(message):
+        case "CommandStatementQuery" | "CommandStatementUpdate":
+            return message.query, None
+        case "CommandPreparedStatementQuery" | "CommandPreparedStatementUpdate":
+            statement = request.client.statement(message.prepared_statement_handle)
+            return statement.sql, statement.parameters
+        case _:
+            return "", None
 
 
 def _drained(batches: Iterable[pa.RecordBatch]) -> None:
@@ -380,8 +376,8 @@ def _one_row(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch | None:
     return row
 
 
-def _refuse_transaction(message: Any) -> None:
-    if message.transaction_id:
+def refuse_transaction(message: Any) -> None:
+    if getattr(message, "transaction_id", None):  # a prepared statement has none
         raise UnsupportedStatement(
             "This server has no transactions; every statement is its own."
         )

@@ -35,6 +35,18 @@ _TRANSACTION = re.compile(
 )
 
 
+_DATABASES = (
+    "SELECT DISTINCT catalog_name AS database_name FROM information_schema.schemata ORDER BY 1"
+)
+#: The queries that SHOW stands for, by the words behind it.
+_LISTINGS = {
+    "DATABASES": _DATABASES,
+    "CATALOGS": _DATABASES,
+    "SCHEMAS": "SELECT catalog_name AS database_name, schema_name FROM information_schema.schemata ORDER BY 1, 2",
+    "ALL TABLES": "SELECT table_catalog AS database, table_schema AS schema, table_name AS name, table_type "
+    "FROM information_schema.tables ORDER BY 1, 2, 3",
+    "TRANSACTION ISOLATION LEVEL": "SELECT 'snapshot' AS transaction_isolation",
+}
 #: What tools ask to learn who and where they are, by the words of SQL and of other servers.
 _FUNCTIONS: Mapping[str, Callable[[Session], str | None]] = {
     "current_user": lambda session: session.user,
@@ -54,7 +66,7 @@ _ASKS_FUNCTIONS = re.compile(r"\s*+SELECT\s++(?P<items>\w[^;]*+);?+\s*+", re.IGN
 class Change:
     """A statement without an answer: what it sets, None for "back to the default".
 
-    ``place`` is what USE names: a catalog, a schema, or both; the levels of a schema are one name or several.
+    ``path`` is what USE names: a catalog, a schema, or both; the levels of a schema are one name or several.
     """
 
     settings: Mapping[str, OptionValue | None]
@@ -129,24 +141,17 @@ def as_query(sql: str, session: Session) -> str:
     if not tokens or tokens[0].word != "SHOW" or len(tokens) < 2:
         return sql
     words = _words(tokens[1:])
-    if words in ("DATABASES", "CATALOGS"):
-        return "SELECT DISTINCT catalog_name AS database_name FROM information_schema.schemata ORDER BY 1"
-    if words == "SCHEMAS":
-        return "SELECT catalog_name AS database_name, schema_name FROM information_schema.schemata ORDER BY 1, 2"
-    if words == "ALL TABLES":
-        return (
-            "SELECT table_catalog AS database, table_schema AS schema, table_name AS name, table_type "
-            "FROM information_schema.tables ORDER BY 1, 2, 3"
-        )
+    if words in _LISTINGS:
+        return _LISTINGS[words]
     if words == "TABLES":
         return _tables_of(session.catalog, session.schema)
     if words.startswith(("TABLES FROM ", "TABLES IN ")) and _is_name(tokens[3:]):
-        names = [token.value for token in tokens[3::2]]
-        if len(names) == 1:
-            return _tables_of(session.catalog, names[0])
-        return _tables_of(names[0], ".".join(names[1:]))
-    if words == "TRANSACTION ISOLATION LEVEL":
-        return "SELECT 'snapshot' AS transaction_isolation"
+        first, *levels = (token.value for token in tokens[3::2])
+        return (
+            _tables_of(first, ".".join(levels))
+            if levels
+            else _tables_of(session.catalog, first)
+        )
     if words == "ALL":
         rows = ", ".join(
             f"({literal(name)}, {literal(str(value))})"

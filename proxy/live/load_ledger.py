@@ -1,7 +1,4 @@
-"""What one table's loads have been answered, and which files of it may be removed.
-
-Texts of answers to loads, of all tables: the newest in memory, the others in their files.
-"""
+"""What one table's loads have been answered, which files of it may be removed, and the newest answers' texts in memory."""
 
 from __future__ import annotations
 
@@ -22,8 +19,9 @@ from proxy.session import Deadline
 
 #: Contracts of freshness whose pieces later answers may use: contracts that accept older answers have other ranges.
 _MAX_CONTRACTS = 8
-
 _LOOK_S = 0.05
+#: Of a generation of tails.
+Key = tuple[object, ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -40,7 +38,7 @@ class Answer:
     etag: str
     paths: tuple[str, ...]
     pieces: tuple[LivePiece, ...]
-    answered_s: float
+    answered_s: float = 0.0
 
     @property
     def is_ours(self) -> bool:
@@ -68,14 +66,14 @@ class TableAnswers:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _answers: OrderedDict[str, Answer] = field(default_factory=OrderedDict)
     #: Of the newest tail's generation: the pieces that later answers may use, by contract.
-    _key: tuple[object, ...] | None = None
+    _key: Key | None = None
     _usable: FIFOCache[str, tuple[LivePiece, ...]] = field(
         default_factory=lambda: FIFOCache(_MAX_CONTRACTS)
     )
     #: Of that generation all pieces that are there, by file: also those that a larger one stands for.
     _there: dict[str, LivePiece] = field(default_factory=dict)
     #: Pieces that named cuts left, by file, of any tail. Only named cuts use them.
-    _of_named: dict[str, tuple[tuple[object, ...], LivePiece]] = field(default_factory=dict)
+    _of_named: dict[str, tuple[Key, LivePiece]] = field(default_factory=dict)
     #: Every file there is, and when an answer that names it was answered last.
     _pieces: dict[str, float] = field(default_factory=dict)
     #: The newest live answer, and when its measuring began.
@@ -105,9 +103,7 @@ class TableAnswers:
     def since(self, arrival_s: float) -> Answer | None:
         """Return the newest answer if all that it is made of was asked for after ``arrival_s``."""
         newest = self._newest
-        if newest is None or newest[0] <= arrival_s:
-            return None
-        return self.again(newest[1])
+        return None if newest is None or newest[0] <= arrival_s else self.again(newest[1])
 
     def began(self, at_s: float, answer: Answer) -> None:
         """Note the newest live answer, whose measuring began at that time."""
@@ -156,7 +152,7 @@ class TableAnswers:
             self._hand_out(answer)
         return answer
 
-    def usable(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
+    def usable(self, key: Key) -> tuple[LivePiece, ...]:
         """Return pieces of a tail, some of which hold the same records; their files stay for now."""
         with self._lock:
             if key != self._key:
@@ -171,7 +167,7 @@ class TableAnswers:
         with self._lock:
             return any(len(pieces) >= MOST for pieces in self._usable.values())
 
-    def others(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
+    def others(self, key: Key) -> tuple[LivePiece, ...]:
         """Return all pieces of a tail that are there yet. They may go at any time until they are claimed."""
         with self._lock:
             return tuple(self._there.values()) if key == self._key else ()
@@ -188,7 +184,7 @@ class TableAnswers:
     def _are_there(self, pieces: Iterable[LivePiece]) -> bool:
         return all(piece.path is None or piece.path in self._pieces for piece in pieces)
 
-    def use(self, key: tuple[object, ...], contract: str, pieces: Iterable[LivePiece]) -> None:
+    def use(self, key: Key, contract: str, pieces: Iterable[LivePiece]) -> None:
         """Note the newest pieces of a tail under a contract: those that are not among them are not used again for it."""
         with self._lock:
             if key != self._key:
@@ -203,13 +199,13 @@ class TableAnswers:
                 if piece.path is not None and piece.path in self._pieces
             }
 
-    def has(self, key: tuple[object, ...], pieces: Iterable[LivePiece]) -> bool:
+    def has(self, key: Key, pieces: Iterable[LivePiece]) -> bool:
         """Whether later answers may use all of these pieces of a tail."""
         with self._lock:
             own = {id(piece) for usable in self._usable.values() for piece in usable}
             return key == self._key and all(id(piece) in own for piece in pieces)
 
-    def add(self, key: tuple[object, ...], contract: str, piece: LivePiece) -> None:
+    def add(self, key: Key, contract: str, piece: LivePiece) -> None:
         """Note a merged piece. The pieces it replaces stay, for cuts that need a part of it. Call in the table's turn."""
         with self._lock:
             if key == self._key and contract in self._usable:
@@ -226,7 +222,7 @@ class TableAnswers:
                 if piece.path is not None:
                     room.add_file(piece.path, user, piece.size)
 
-    def for_named(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
+    def for_named(self, key: Key) -> tuple[LivePiece, ...]:
         """Return all pieces of a tail that a named cut may use. They may go at any time until they are claimed."""
         with self._lock:
             own = tuple(piece for tail, piece in self._of_named.values() if tail == key)
@@ -236,7 +232,7 @@ class TableAnswers:
             there = {piece.path: piece for piece in (*self._there.values(), *usable)}
             return (*own, *(piece for path, piece in there.items() if path is not None))
 
-    def leave(self, key: tuple[object, ...], pieces: Iterable[LivePiece]) -> None:
+    def leave(self, key: Key, pieces: Iterable[LivePiece]) -> None:
         """Leave pieces that were written for a named cut to other named cuts."""
         with self._lock:
             for piece in pieces:
@@ -252,27 +248,23 @@ class TableAnswers:
     def expired(self, before_s: float) -> tuple[str, ...]:
         """Forget answers that were answered last before that time; return the files that nothing names any more."""
         with self._lock:
-            keys = [
-                key for key, answer in self._answers.items() if answer.answered_s < before_s
+            answers = list(self._answers.items())
+            old = [
+                self._answers.pop(key) for key, each in answers if each.answered_s < before_s
             ]
-            old = [self._answers.pop(key) for key in keys]
             if self._newest is not None and self._newest[1].answered_s < before_s:
                 self._newest = None
-            unused = {
-                path for path, answered_s in self._pieces.items() if answered_s < before_s
-            }
+            unused = {path for path, at_s in self._pieces.items() if at_s < before_s}
             for path in unused:
                 del self._pieces[path]
                 self._there.pop(path, None)
                 self._of_named.pop(path, None)
             for contract, pieces in list(self._usable.items()):
                 if not unused.isdisjoint(piece.path for piece in pieces):
-                    self._usable[contract] = tuple(
-                        piece for piece in pieces if piece.path not in unused
-                    )
-            self.rooms.forget(
-                old, (*unused, *(answer.location for answer in old if answer.paths))
-            )
+                    left = (piece for piece in pieces if piece.path not in unused)
+                    self._usable[contract] = tuple(left)
+            own = (answer.location for answer in old if answer.paths)
+            self.rooms.forget(old, (*unused, *own))
         return (*unused, *(path for answer in old for path in answer.paths))
 
     def forget(self) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from connectors.iceberg.live.files import LiveFiles
 from planner.errors import FederationError
 from planner.live.tiling import Merge
-from planner.seam.cut import Pin, TableCut
+from planner.names import TableName
 from proxy.live.load_ledger import TableAnswers
-from proxy.live.pieces import PieceWriter
+from proxy.live.pieces import PieceWriter, PinnedCut
 from proxy.session import Cancellation, Deadline
 
 _log = logging.getLogger(__name__)
@@ -26,18 +26,21 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """What to merge: of the tail ``key``, of answers under ``contract``, the rows as of ``cut``.
+    """What to merge: of the tail ``key``, of answers under ``contract``, the rows as of ``pinned``.
 
     The file counts for ``user``, whose load it was that made it necessary.
     """
 
     answers: TableAnswers
-    pin: Pin
-    cut: TableCut
+    pinned: PinnedCut
     key: tuple[object, ...]
     contract: str
     merge: Merge
     user: str | None
+
+    @property
+    def table(self) -> TableName:
+        return self.pinned.cut.table
 
 
 class Merging:
@@ -92,26 +95,22 @@ class Merging:
                 self._work(task)
             except FederationError as error:
                 if not self._stopped.is_set():
-                    _log.warning("live files of %s were not merged: %s", task.cut.table, error)
+                    _log.warning("live files of %s were not merged: %s", task.table, error)
             except Exception:  # noqa: BLE001  a bug of ours must not end merging
-                _log.exception("live files of %s were not merged", task.cut.table)
+                _log.exception("live files of %s were not merged", task.table)
             finally:
                 with self._changed:
                     del self._tasks[task.answers]
                     self._changed.notify_all()
 
     def _work(self, task: MergeTask) -> None:
-        answers, catalog = task.answers, task.cut.table.catalog
+        answers, catalog = task.answers, task.table.catalog
         if not answers.has(task.key, task.merge.pieces):
             return  # tiering took some of them over, or they are merged already
         deadline = Deadline(_LONGEST_S, self._cancellation)
         (piece,) = self._writer.write(
-            task.pin,
-            task.cut,
-            [task.merge.hole],
-            deadline,
-            None,
-            lambda written: answers.note(written, answers.rooms.live, task.user),
+            *(task.pinned, [task.merge.hole], deadline, None),
+            lambda written: answers.note([written], answers.rooms.live, task.user),
         )
         # In the table's turn: a load under way would replace what is noted here.
         with answers.turn(deadline):

@@ -1,30 +1,34 @@
-"""Writes what of a cut's tail is in no file yet.
-
-The rows of a cut's tail as Arrow batches, for files: of some ranges, straight from the engine's tables.
-"""
+"""Writes what of a cut's tail is in no file yet, straight from the engine's tables."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
 from connectors.iceberg.live.files import LiveFiles
 from planner.live.tiling import Hole, LivePiece
-from planner.offsets import OffsetRange
-from planner.ports import SqlRelation
-from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
 from planner.sql_text import identifier
 from planner.type_text import sql_type
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
+from proxy.engine.running import working_for
 from proxy.engine.thread_pool import ThreadPool
 from proxy.session import WAITED_FOR_TAIL, Deadline
 from proxy.tail.tails import Tails
+
+_ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedCut:
+    """A cut, and the pin that it was made from."""
+
+    pin: Pin
+    cut: TableCut
 
 
 class PieceWriter:
@@ -42,12 +46,11 @@ class PieceWriter:
 
     def write(
         self,
-        pin: Pin,
-        cut: TableCut,
+        pinned: PinnedCut,
         holes: Iterable[Hole],
         deadline: Deadline,
         owner: str | None,
-        note: Callable[[Sequence[LivePiece]], None],
+        note: Callable[[LivePiece], None],
     ) -> tuple[LivePiece, ...]:
         """Write a file for each hole of a cut that has a tail, by the deadline.
 
@@ -57,61 +60,40 @@ class PieceWriter:
         Raises:
             FederationError: as ``holes``, ``Tails.read``, ``Engine.run`` and ``LiveFiles.write_piece``.
         """
+        pin, cut = pinned.pin, pinned.cut
         hot = cut.hot
         if hot is None:
             raise ValueError(f"{cut.table} has no tail")
 
         def work() -> tuple[LivePiece, ...]:
             written = []
-            with self._tails.read(cut, partial(deadline.check, WAITED_FOR_TAIL)) as tail:
+            check = partial(deadline.check, WAITED_FOR_TAIL)
+            with working_for(deadline, owner), self._tails.read(cut, check) as tail:
                 for hole in holes:
-                    batches = tail_batches(
-                        self._engine, cut, tail.relations, hole.ranges, deadline, owner
-                    )
+                    is_whole = hole.ranges == hot.ranges
+                    rows = tail.relations
+                    if not is_whole:
+                        rows = tuple(each.within(hole.ranges) for each in rows)
+                    batches = self._batches(Relation(_ROWS, cut.cold.schema, rows))
                     piece = self._files.write_piece(pin, hole, hot.epochs, batches)
-                    note([piece])
+                    note(piece)
                     written.append(piece)
             return tuple(written)
 
         return self._threads.run(work, deadline, owner)
 
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-_ROWS = "rows"
-
-
-def tail_batches(
-    engine: Engine,
-    cut: TableCut,
-    tail: Sequence[SqlRelation],
-    ranges: Sequence[OffsetRange],
-    deadline: Deadline,
-    owner: str | None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``ranges`` (one a partition), columns in the schema's order, uuids as 16 bytes.
-
-    ``tail`` are the relations of the cut's tail; the caller holds their lease until the last batch.
-    """
-    schema = cut.cold.schema
-    whole = cut.hot is not None and tuple(ranges) == cut.hot.ranges
-    parts = tail if whole else [part.within(ranges) for part in tail]
-    with ExitStack() as stack:
-        result = engine.run(
-            engine.parse(f"SELECT {_columns(schema)} FROM {_ROWS}"),  # noqa: S608 - quoted
-            [Relation(_ROWS, schema, tuple(parts))],
-            statement_time=_EPOCH,
-            deadline=deadline,
-            owner=owner,
-        )
-        yield from stack.enter_context(result)
+    def _batches(self, rows: Relation) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a tail, columns in the schema's order, uuids as 16 bytes."""
+        sql = f"SELECT {_columns(rows.arrow)} FROM {_ROWS}"  # noqa: S608 - quoted
+        with self._engine.run(self._engine.parse(sql), [rows]) as result:
+            yield from result
 
 
-def _columns(schema: TableSchema) -> str:
+def _columns(schema: pa.Schema) -> str:
     # The engine hands a UUID to Arrow as text; a file has its bytes.
     return ", ".join(
         name if kind == column.type else f"CAST({name} AS {sql_type(kind)}) AS {name}"
-        for column in schema.columns
+        for column in schema
         for name, kind in ((identifier(column.name), _with_bytes(column.type)),)
     )
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from connectors.iceberg.live.files import LiveFiles
-from connectors.iceberg.pin_cache import PinCache
 from planner.errors import (
     ColdStoreUnavailable,
     CutExpired,
@@ -34,20 +33,17 @@ from planner.live.tiling import (
     tile_named,
 )
 from planner.names import Side, TableName
-from planner.offsets import OffsetVector
-from planner.seam.cut import HotSlice, Pin, TableCut
+from planner.seam.cut import HotSlice, TableCut
 from planner.seam.time_travel import format_cut
 from planner.statement.references import check_no_side
-from proxy.access.policy import AccessPolicy
-from proxy.engine.engine import Engine
 from proxy.live.load_ledger import Answer, TableAnswers, Texts, etag_of
 from proxy.live.merging import MergeTask, Merging
-from proxy.live.pieces import PieceWriter
+from proxy.live.pieces import PieceWriter, PinnedCut
 from proxy.live.room import MAX_LIVE_BYTES, Rooms
-from proxy.query.cut import FreshnessContract, SnapshotCutter
+from proxy.query.cut import FreshnessContract
+from proxy.query.executor import Statements
 from proxy.session import Deadline, Session
 from proxy.tail.followed_table import key_of
-from proxy.tail.tails import Tails
 
 #: A load whose files are removed during it is answered anew.
 _ATTEMPTS = 3
@@ -69,18 +65,40 @@ class LoadedTable:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """One load: of whom, of what, as of when and until when; ``answers`` are the table's."""
+
+    session: Session
+    table: TableName
+    contract: FreshnessContract
+    deadline: Deadline
+    answers: TableAnswers
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its reader names the cut."""
+        return self.contract.past is not None
+
+    def still_holds(self, answer: Answer, cut: TableCut) -> bool:
+        """Whether the log's leaders are those under which the answer's files were read.
+
+        After an unclean election there may be other records at the same offsets.
+        """
+        if cut.hot is None:
+            return True
+        epochs = None if self.is_named else cut.hot.epochs
+        return not tile(cut.hot.ranges, epochs, answer.pieces).holes
+
+
 class LiveTables:
     """Answers loads. Thread-safe; the caller stops it."""
 
     def __init__(
         self,
-        *,
-        pins: PinCache,
-        cutter: SnapshotCutter,
-        tails: Tails,
-        engine: Engine,
-        grants: AccessPolicy,
+        statements: Statements,
         files: LiveFiles,
+        *,
         ttl_s: float,
         max_bytes: int = MAX_LIVE_BYTES,
         clock: Callable[[], float] = time.monotonic,
@@ -89,9 +107,9 @@ class LiveTables:
 
         ``max_bytes``: of all files that are good.
         """
-        self._pins = pins
-        self._cutter = cutter
-        self._grants = grants
+        sources = statements.sources
+        self._pins, self._cutter = sources.pins, statements.cutter
+        self._grants = statements.access
         self._files = files
         self._ttl_s = ttl_s
         self.clock = clock
@@ -100,7 +118,7 @@ class LiveTables:
         self._tables: dict[tuple[TableName, str], TableAnswers] = {}
         self._rooms = Rooms(max_bytes)
         self._texts = Texts()
-        self._writer = PieceWriter(tails, engine, files)
+        self._writer = PieceWriter(sources.tails, sources.engine, files)
         self._merging = Merging(self._writer, files)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="live-files", daemon=True)
@@ -166,44 +184,38 @@ class LiveTables:
             with self._grants.redacting_errors(session, [table]):
                 self._cutter.cut_table(table, contract, deadline)
         for _ in range(_ATTEMPTS):
-            loaded = self._loaded(session, table, contract, deadline, arrival_s)
+            load = _Load(session, table, contract, deadline, self._answers_of(table))
+            loaded = self._loaded(load, arrival_s)
             if loaded is not None:
                 return loaded
-        raise _gone(table)
+        raise ColdStoreUnavailable(
+            f"{table}: its live files are removed while they are written; try again.",
+            table=str(table),
+        )
 
-    def _loaded(
-        self,
-        session: Session,
-        table: TableName,
-        contract: FreshnessContract,
-        deadline: Deadline,
-        arrival_s: float,
-    ) -> LoadedTable | None:
+    def _loaded(self, load: _Load, arrival_s: float) -> LoadedTable | None:
         """Answer a load; None where files that the answer names are gone."""
-        answers = self._answers_of(table)
-        is_named = contract.past is not None
-        if not is_named and answers.is_full:
+        answers, table = load.answers, load.table
+        if not load.is_named and answers.is_full:
             # What is being merged would be merged again, by this load.
-            self._merging.wait(answers, deadline, _MERGE_WAIT_S)
+            self._merging.wait(answers, load.deadline, _MERGE_WAIT_S)
         with (
-            answers.turn(deadline, is_named=is_named),
-            self._grants.redacting_errors(session, [table]),
+            answers.turn(load.deadline, is_named=load.is_named),
+            self._grants.redacting_errors(load.session, [table]),
         ):
-            is_plain = contract == FreshnessContract()
+            is_plain = load.contract == FreshnessContract()
             loaded = None
             if is_plain and (answer := answers.since(arrival_s)) is not None:
                 loaded = self._again(table, answer)
             if loaded is None:
                 began_s = self.clock()
-                answered = self._answered(answers, session, table, contract, deadline)
+                answered = self._answered(load)
                 if answered is None:
                     return None
                 answer, loaded = answered
                 if is_plain:
                     answers.began(began_s, answer)
-        if self._files.replica(table.catalog) != answers.replica:
-            return None
-        return loaded
+        return loaded if self._files.replica(table.catalog) == answers.replica else None
 
     def _again(self, table: TableName, answer: Answer) -> LoadedTable | None:
         """Answer as before; None where the text is not there."""
@@ -213,38 +225,25 @@ class LiveTables:
             self._texts.put(answer.etag, text)
         return None if text is None else LoadedTable(answer.location, text, answer.etag)
 
-    def _answered(
-        self,
-        answers: TableAnswers,
-        session: Session,
-        table: TableName,
-        contract: FreshnessContract,
-        deadline: Deadline,
-    ) -> tuple[Answer, LoadedTable] | None:
+    def _answered(self, load: _Load) -> tuple[Answer, LoadedTable] | None:
         try:
-            return self._at_cut(answers, session, table, contract, deadline)
+            return self._at_cut(load)
         except StalePlan:
             # Files or offsets of the pin are gone: the newest one has others.
-            self._cutter.forget(table)
-            return self._at_cut(answers, session, table, contract, deadline)
+            self._cutter.forget(load.table)
+            return self._at_cut(load)
 
-    def _at_cut(
-        self,
-        answers: TableAnswers,
-        session: Session,
-        table: TableName,
-        contract: FreshnessContract,
-        deadline: Deadline,
-    ) -> tuple[Answer, LoadedTable] | None:
-        cut = self._cutter.cut_table(table, contract, deadline)
+    def _at_cut(self, load: _Load) -> tuple[Answer, LoadedTable] | None:
+        answers, table, user = load.answers, load.table, load.session.user
+        cut = self._cutter.cut_table(table, load.contract, load.deadline)
         text = format_cut({(table, None): cut})
         answer = answers.of(text)
-        if answer is not None and _still_holds(answer, cut, contract) and answers.again(answer):
+        if answer is not None and load.still_holds(answer, cut) and answers.again(answer):
             loaded = self._again(table, answer)
             if loaded is not None:
                 return answer, loaded
-        room = self._rooms.live if contract.past is None else self._rooms.named
-        room.check(session.user)
+        room = self._rooms.named if load.is_named else self._rooms.live
+        room.check(user)
         if not cut.is_cold_whole:
             raise CutExpired(
                 f"{table}: the snapshot of this cut is not retained, and a newer one holds records from after the cut, "
@@ -256,67 +255,51 @@ class LiveTables:
         if pin.binding is None:
             written = self._files.plain(pin, text)
         else:
-            pieces = self._pieces(answers, session, pin, cut, contract, deadline)
+            pieces = self._pieces(load, PinnedCut(pin, cut))
             written = self._files.write_table(pin, pieces, text)
         etag = etag_of(written.location, written.raw)
-        made = Answer(
-            cut=text,
-            location=written.location,
-            table_location=written.table_location,
-            etag=etag,
-            paths=written.paths,
-            pieces=pieces,
-            answered_s=0.0,
-        )
-        new = answers.keep(made, room, session.user, written.size)
+        location = written.location
+        made = Answer(text, location, written.table_location, etag, written.paths, pieces)
+        new = answers.keep(made, room, user, written.size)
         if new is None:
             self._files.remove(table.catalog, written.paths)
             return None
         self._texts.put(etag, written.raw)
-        return new, LoadedTable(written.location, written.raw, etag)
+        return new, LoadedTable(location, written.raw, etag)
 
-    def _pieces(
-        self,
-        answers: TableAnswers,
-        session: Session,
-        pin: Pin,
-        cut: TableCut,
-        contract: FreshnessContract,
-        deadline: Deadline,
-    ) -> tuple[LivePiece, ...]:
+    def _pieces(self, load: _Load, pinned: PinnedCut) -> tuple[LivePiece, ...]:
         """Have exactly the tail of a cut in files: those there are, and new ones."""
-        if cut.binding is None or cut.hot is None:
+        answers, user, cut = load.answers, load.session.user, pinned.cut
+        hot, key = cut.hot, key_of(cut)
+        if hot is None or key is None:
             return ()
-        key, hot = key_of(cut, cut.binding, cut.hot), cut.hot
-        is_named = contract.past is not None
-        room = self._rooms.named if is_named else self._rooms.live
-        tiling = (_tiled_named if is_named else _tiled)(answers, key, hot)
+        room = self._rooms.named if load.is_named else self._rooms.live
+        tiling = (_tiled_named if load.is_named else _tiled)(answers, key, hot)
 
-        def note(pieces: Sequence[LivePiece]) -> None:
-            answers.note(pieces, room, session.user)
-            if is_named:
-                answers.leave(key, pieces)
+        def note(piece: LivePiece) -> None:
+            answers.note([piece], room, user)
+            if load.is_named:
+                answers.leave(key, [piece])
 
         def holes() -> Iterator[Hole]:
             for hole in tiling.holes:
-                room.check(session.user)  # what was there before may have been used up
+                room.check(user)  # what was there before may have been used up
                 yield hole
 
         written: tuple[LivePiece, ...] = ()
         if tiling.holes:
-            written = self._writer.write(pin, cut, holes(), deadline, session.user, note)
+            written = self._writer.write(pinned, holes(), load.deadline, user, note)
         pieces = (*tiling.pieces, *written)
         try:
             check_tiled(hot.ranges, pieces)
         except AssertionError as error:
             _log.critical("%s: %s", cut.table, error)
             raise InternalError(f"{cut.table}: its live files do not fit its cut.") from error
-        if not is_named and contract.freshness.side is Side.BOTH:
-            answers.use(key, str(contract), pieces)
+        if not load.is_named and load.contract.freshness.side is Side.BOTH:
+            contract = str(load.contract)
+            answers.use(key, contract, pieces)
             if (merge := merge_of(pieces)) is not None:
-                self._merging.begin(
-                    MergeTask(answers, pin, cut, key, str(contract), merge, session.user)
-                )
+                self._merging.begin(MergeTask(answers, pinned, key, contract, merge, user))
         return pieces
 
     def _answers_of(self, table: TableName) -> TableAnswers:
@@ -355,13 +338,6 @@ class LiveTables:
                 _log.exception("live files were not tended")
 
 
-def _gone(table: TableName) -> ColdStoreUnavailable:
-    return ColdStoreUnavailable(
-        f"{table}: its live files are removed while they are written; try again.",
-        table=str(table),
-    )
-
-
 def _tiled(answers: TableAnswers, key: tuple[object, ...], hot: HotSlice) -> Tiling:
     """Choose among the pieces that are there; they stay for now."""
     tiling = tile(hot.ranges, hot.epochs, answers.usable(key))
@@ -379,17 +355,3 @@ def _tiled_named(answers: TableAnswers, key: tuple[object, ...], hot: HotSlice) 
     if answers.claim(tiling.pieces):
         return tiling
     return tile_named(hot.ranges, answers.usable(key))
-
-
-def _still_holds(answer: Answer, cut: TableCut, contract: FreshnessContract) -> bool:
-    """Whether the log's leaders are those under which the answer's files were read.
-
-    After an unclean election there may be other records at the same offsets.
-    """
-    if cut.hot is None:
-        return True
-    return not tile(cut.hot.ranges, _epochs(cut.hot, contract), answer.pieces).holes
-
-
-def _epochs(hot: HotSlice, contract: FreshnessContract) -> OffsetVector | None:
-    return hot.epochs if contract.past is None else None

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from proxy.process.asgi import HttpServer, Receive, Scope, Send
+from proxy.process.sockets import Address
 
 _log = logging.getLogger(__name__)
 _PLAIN = "text/plain"
@@ -35,8 +36,7 @@ class OpsServer:
     def __init__(
         self,
         *,
-        host: str,
-        port: int,
+        address: Address,
         registry: CollectorRegistry,
         healthy: Callable[[], bool],
         state: Callable[[], Mapping[str, object]],
@@ -54,7 +54,7 @@ class OpsServer:
         self._state = state
         self._is_warm = is_warm
         self._server = HttpServer(
-            self._answer, host=host, port=port, name="ops-http", setting="server.http_port"
+            self._answer, address=address, name="ops-http", setting="server.http_port"
         )
         self.port = self._server.port
 
@@ -70,18 +70,16 @@ class OpsServer:
         self._server.stop()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  ASGI
-        method = scope["method"]
+        method, path = scope["method"], scope["path"]
+        accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
         if method not in ("GET", "HEAD"):
             status, kind, body = HTTPStatus.NOT_IMPLEMENTED, _PLAIN, b"not implemented\n"
+        elif path == "/healthz":
+            # Not on a thread: all that there are may wait for a lock, on behalf of other pages.
+            status, kind, body = self._page(path, accept)
         else:
-            path = scope["path"]
-            accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-            if path == "/healthz":
-                # Not on a thread: all that there are may wait for a lock, on behalf of other pages.
-                status, kind, body = self._page(path, accept)
-            else:
-                # Tails are counted under their locks.
-                status, kind, body = await asyncio.to_thread(self._page, path, accept)
+            # Tails are counted under their locks.
+            status, kind, body = await asyncio.to_thread(self._page, path, accept)
         headers = {
             "content-type": kind,
             "content-length": str(len(body)),

@@ -1,10 +1,12 @@
 """What operators watch, in Prometheus' terms: statements by outcome.
 
-Counters move when calls end; what is a state is read on request (``proxy.ops.states``). Names follow Prometheus' conventions: base units, ``_total``
-for counters. No label holds a statement, a user or an address: their number has no bound.
+Counters move when calls end; what is a state is read on request (``proxy.ops.states``). Names follow Prometheus'
+conventions. No label holds a statement, a user or an address: their number has no bound.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from prometheus_client import (
     CollectorRegistry,
@@ -28,9 +30,6 @@ class ServerMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        #: By what they count: looking one up by its label takes a lock and twice the time of counting.
-        self._steps: dict[str, Histogram] = {}
-        self._outcomes: dict[str, Counter] = {}
         ProcessCollector(registry=self.registry)
         self._statements = Counter(
             "thermocline_statements",
@@ -56,7 +55,9 @@ class ServerMetrics:
         self._bytes = Counter(
             "thermocline_bytes_sent", "Arrow bytes sent to clients.", registry=self.registry
         )
-
+        # Looking one up by its label takes a lock and twice the time of counting.
+        self._step = lru_cache(self._seconds.labels)
+        self._outcome = lru_cache(self._statements.labels)
         self._loads = Counter(
             "thermocline_table_loads",
             "Tables loaded by Iceberg engines, by outcome: ok, or the class of the error.",
@@ -70,7 +71,6 @@ class ServerMetrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-
         self.live_metadata = Gauge(
             "thermocline_live_metadata_bytes",
             "What metadata of live tables takes in memory, about: pinned files and answers.",
@@ -86,16 +86,8 @@ class ServerMetrics:
         if not record.is_executed:
             return
         for name, seconds in record.steps.items():
-            histogram = self._steps.get(name)
-            if histogram is None:
-                histogram = self._steps[name] = self._seconds.labels(name)
-            histogram.observe(seconds)
+            self._step(name).observe(seconds)
         self._rows.inc(record.rows)
         self._bytes.inc(record.bytes)
         if record.outcome is not None:
-            counter = self._outcomes.get(record.outcome)
-            if counter is None:
-                counter = self._outcomes[record.outcome] = self._statements.labels(
-                    record.outcome
-                )
-            counter.inc()
+            self._outcome(record.outcome).inc()

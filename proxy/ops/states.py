@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -18,92 +20,88 @@ _SOON_S = 1.0
 Pins = Callable[[], Sequence[PinStatus]]
 Tails = Callable[[], Sequence[TailState]]
 
+#: Name, description and value of what is told of each table.
+_OF_PINS: tuple[tuple[str, str, Callable[[PinStatus], float]], ...] = (
+    ("age_seconds", "Time since the catalog confirmed the pin.", lambda pin: pin.age_s),
+    (
+        "current",
+        "1 while refreshing the table's pin works, else 0.",
+        lambda pin: pin.error is None,
+    ),
+    (
+        "failing_seconds",
+        "Time since refreshing the table's pin first failed; 0 while it works.",
+        lambda pin: pin.failing_s or 0.0,
+    ),
+)
+_OF_TAILS: tuple[tuple[str, str, Callable[[TailState], float]], ...] = (
+    ("rows", "Decoded rows held of the table's tail.", lambda tail: tail.rows),
+    ("bytes", "What those rows take, as Arrow bytes.", lambda tail: tail.size),
+    (
+        "packed_bytes",
+        "The part of them that is compressed in memory.",
+        lambda tail: tail.packed,
+    ),
+    ("disk_bytes", "The part of them that is on disk.", lambda tail: tail.on_disk),
+    (
+        "lag_rows",
+        "Offsets between what is held and the log end a statement saw last.",
+        lambda tail: tail.lag,
+    ),
+    (
+        "bad_records",
+        "Records decoded since the start that became no row.",
+        lambda tail: tail.outcomes.bad,
+    ),
+    (
+        "failing",
+        "Followers of the table that an error has stopped.",
+        lambda tail: tail.error is not None,
+    ),
+)
+_S = TypeVar("_S", PinStatus, TailState)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """The watchdog's wait for the engine, the readers of topics, and whether the sandbox was in force when tried."""
+
+    engine_silent_s: float
+    readers_lost: int
+    reader_peak_bytes: int
+    file_system_locked: bool = False
+
 
 class States(Collector):
     """The gauges of pins, tails and engine. A table's generations are told as one."""
 
-    def __init__(
-        self,
-        pins: Pins,
-        tails: Tails,
-        engine_silent_s: Callable[[], float],
-        readers_lost: Callable[[], int],
-        reader_peak_bytes: Callable[[], int],
-        file_system_locked: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._pins = pins
-        self._tails = tails
-        self._engine_silent_s = engine_silent_s
-        self._readers_lost = readers_lost
-        self._reader_peak_bytes = reader_peak_bytes
-        self._file_system_locked = file_system_locked
+    def __init__(self, pins: Pins, tails: Tails, process: Callable[[], ProcessState]) -> None:
+        self._pins, self._tails, self._process = pins, tails, process
 
     def collect(self) -> Iterable[Metric]:
+        process = self._process()
         yield GaugeMetricFamily(
             "thermocline_engine_silent_seconds",
             "Time since the engine last answered the watchdog.",
-            value=self._engine_silent_s(),
+            process.engine_silent_s,
         )
         yield CounterMetricFamily(
             "thermocline_readers_lost",
             "Processes that read topics and died or hung; each was replaced.",
-            value=self._readers_lost(),
+            process.readers_lost,
         )
         yield GaugeMetricFamily(
             "thermocline_reader_peak_bytes",
             "Most resident memory of the process that reads topics, since it started; 0 before its first answer.",
-            value=self._reader_peak_bytes(),
+            process.reader_peak_bytes,
         )
         yield GaugeMetricFamily(
             "thermocline_file_system_locked",
             "1 while the kernel refuses the server files it does not need, tried just now; else 0.",
-            value=float(self._file_system_locked()),
+            process.file_system_locked,
         )
-        pins = self._pins()
-        yield _per_table(
-            "thermocline_pin_age_seconds",
-            "Time since the catalog confirmed the pin.",
-            [(pin, pin.age_s) for pin in pins],
-        )
-        yield _per_table(
-            "thermocline_pin_current",
-            "1 while refreshing the table's pin works, else 0.",
-            [(pin, float(pin.error is None)) for pin in pins],
-        )
-        yield _per_table(
-            "thermocline_pin_failing_seconds",
-            "Time since refreshing the table's pin first failed; 0 while it works.",
-            [(pin, pin.failing_s or 0.0) for pin in pins],
-        )
-        tails = self._tails()
-        for name, says, value in (
-            ("rows", "Decoded rows held of the table's tail.", lambda tail: tail.rows),
-            ("bytes", "What those rows take, as Arrow bytes.", lambda tail: tail.size),
-            (
-                "packed_bytes",
-                "The part of them that is compressed in memory.",
-                lambda tail: tail.packed,
-            ),
-            ("disk_bytes", "The part of them that is on disk.", lambda tail: tail.on_disk),
-            (
-                "lag_rows",
-                "Offsets between what is held and the log end a statement saw last.",
-                lambda tail: tail.lag,
-            ),
-            (
-                "bad_records",
-                "Records decoded since the start that became no row.",
-                lambda tail: tail.outcomes.bad,
-            ),
-            (
-                "failing",
-                "Followers of the table that an error has stopped.",
-                lambda tail: tail.error is not None,
-            ),
-        ):
-            yield _per_table(
-                f"thermocline_tail_{name}", says, [(tail, float(value(tail))) for tail in tails]
-            )
+        yield from _per_table("pin", _OF_PINS, self._pins())
+        yield from _per_table("tail", _OF_TAILS, self._tails())
 
 
 def degraded(pins: Pins, tails: Tails) -> list[dict[str, object]]:
@@ -145,12 +143,13 @@ def reading(tails: Tails) -> list[dict[str, object]]:
 
 
 def _per_table(
-    name: str, says: str, values: Iterable[tuple[PinStatus | TailState, float]]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, says, labels=["table"])
-    sums: defaultdict[str, float] = defaultdict(float)
-    for labels, value in values:
-        sums[str(labels.table)] += value
-    for table, value in sums.items():
-        family.add_metric([table], value)
-    return family
+    kind: str, gauges: Iterable[tuple[str, str, Callable[[_S], float]]], states: Sequence[_S]
+) -> Iterable[Metric]:
+    for name, says, value in gauges:
+        family = GaugeMetricFamily(f"thermocline_{kind}_{name}", says, labels=["table"])
+        sums: defaultdict[str, float] = defaultdict(float)
+        for state in states:
+            sums[str(state.table)] += value(state)
+        for table, total in sums.items():
+            family.add_metric([table], total)
+        yield family

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from planner.errors import BadConfig
-from proxy.process.sockets import Connections, Listener
+from proxy.process.sockets import Address, Connections, Listener
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -118,11 +118,9 @@ class _Impatient(H11Protocol):
 
     def _count(self) -> None:
         """Say whether the connection waits for its client. One that reads a large answer does not."""
-        number = self.transport.get_extra_info("socket").fileno()
-        if self._is_at_work or self.flow.write_paused:
-            self._connections.works(number)
-        else:
-            self._connections.waits(number)
+        is_at_work = self._is_at_work or self.flow.write_paused
+        note = self._connections.works if is_at_work else self._connections.waits
+        note(self.transport.get_extra_info("socket").fileno())
 
     def _end_if_closing(self) -> None:
         """A connection that is closed stays until its last answer is read."""
@@ -151,8 +149,7 @@ class HttpServer:
         self,
         application: Application,
         *,
-        host: str,
-        port: int,
+        address: Address,
         name: str,
         setting: str,
         tls: HttpTls | None = None,
@@ -187,7 +184,7 @@ class HttpServer:
                 "access.tls_certificate, tls_key or tls_client_ca cannot be used for HTTP: a file is missing or is not "
                 "valid."
             ) from error
-        self._socket = Listener(_listening(host, port, setting), connections)
+        self._socket = Listener(_listening(*address, setting), connections)
         self.port: int = self._socket.getsockname()[1]
         self._tls_context = config.ssl
         self._server = uvicorn.Server(config)
@@ -225,8 +222,7 @@ def _within(connections: Connections, application: Application) -> Application:
     """Answer 503 where all connections are at work. uvicorn's own limit counts those, too, that made room just now."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        chosen = _REFUSING if connections.are_over else application
-        await chosen(scope, receive, send)
+        await (_REFUSING if connections.are_over else application)(scope, receive, send)
 
     return answer
 

@@ -9,9 +9,8 @@ Bounds the freed memory that glibc's ``malloc`` keeps, by the machine instead of
 Threads that allocate at once get arenas of their own, up to eight for each processor, and no arena uses what another
 has free. gRPC and the engine have up to hundreds of threads that come and go. With one arena per processor 64 clients
 left 66 MB of heap instead of 86, at the same speed (glibc 2.36, 2 processors), but a thread that frees a large tree
-keeps its arena's lock for up to 100 ms, and half of all others waited for it. Now it is a quarter of that.
-DuckDB, Arrow and small Python objects
-have allocators of their own.
+keeps its arena's lock for up to 100 ms, and half of all others waited for it. Now it is a quarter of that. DuckDB,
+Arrow and small Python objects have allocators of their own.
 """
 
 from __future__ import annotations
@@ -25,12 +24,9 @@ from pathlib import Path
 
 #: Of all: the engine's part, and the whole process's. Other processes are on the machine, one of ours that reads topics.
 _ENGINE, _PROCESS = 0.5, 0.8
-
 #: Of the process, where only that is given; and of the engine's limit, where only that is.
 _ENGINE_OF_PROCESS, _BEYOND_ENGINE = 0.625, 1.25
-
 _MEMINFO = Path("/proc/meminfo")
-
 _GROUP = Path("/sys/fs/cgroup")
 
 
@@ -47,8 +43,8 @@ def memory_limits(
         )
     if engine_bytes is None:
         most = [
-            int(part * whole)
-            for part, whole in ((_ENGINE, total_bytes), (_ENGINE_OF_PROCESS, process_bytes))
+            int(fraction * whole)
+            for fraction, whole in ((_ENGINE, total_bytes), (_ENGINE_OF_PROCESS, process_bytes))
             if whole is not None
         ]
         engine_bytes = min(most, default=None)
@@ -78,9 +74,8 @@ def _least(of_machine: str, used_of_group: int) -> int | None:
     return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
 
 
-# malloc.h
+#: Of malloc.h.
 _M_ARENA_MAX = -8
-
 _ARENAS_EACH = 4
 
 
@@ -96,7 +91,8 @@ def bound_arenas(environment: Mapping[str, str] = os.environ) -> bool:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version"):
         return False
-    return bool(libc.mallopt(_M_ARENA_MAX, _ARENAS_EACH * _processors()))
+    processors = len(os.sched_getaffinity(0))  # there is, where there is glibc
+    return bool(libc.mallopt(_M_ARENA_MAX, _ARENAS_EACH * processors))
 
 
 def give_back() -> None:
@@ -110,10 +106,3 @@ def give_back() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
-
-
-def _processors() -> int:
-    """Number of processors this process may run on, where the system tells."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

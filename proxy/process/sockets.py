@@ -1,9 +1,4 @@
-"""Which connections to a port are closed where there are too many: those that have waited for their client longest.
-
-Waits for ports that the process before still listens on: it may be ending a statement.
-
-How many files and connections this process may have open.
-"""
+"""Connections to a port, of which there may be so many; ports that an ending process still listens on."""
 
 from __future__ import annotations
 
@@ -43,15 +38,13 @@ class Connections:
 
     def works(self, number: int) -> None:
         """Note that its request is whole, and not answered yet."""
-        connection = self._waiting.pop(number, None)
-        if connection is not None:
-            self._at_work[number] = connection
+        if number in self._waiting:
+            self._at_work[number] = self._waiting.pop(number)
 
     def waits(self, number: int) -> None:
         """Note that its last request is answered."""
-        connection = self._at_work.pop(number, None)
-        if connection is not None:
-            self._waiting[number] = connection
+        if number in self._at_work:
+            self._waiting[number] = self._at_work.pop(number)
 
     @property
     def are_over(self) -> bool:
@@ -67,9 +60,9 @@ class Connections:
 
     def _forget_closed(self) -> None:
         for connections in (self._waiting, self._at_work):
-            closed = [number for number, each in connections.items() if each.fileno() != number]
-            for number in closed:
-                del connections[number]
+            for number, each in tuple(connections.items()):
+                if each.fileno() != number:
+                    del connections[number]
 
 
 class Listener(socket.socket):
@@ -87,7 +80,6 @@ class Listener(socket.socket):
 
 
 _LOOK_S = 0.1
-
 #: Host and port.
 Address = tuple[str, int]
 

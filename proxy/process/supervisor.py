@@ -5,8 +5,6 @@ does nothing that can fail so, and does not trust the child's own watchdog: a th
 others. The child's standard input is a socket. It answers pings there, on a thread that takes that lock, and sees the
 end of the socket as its parent's death (``ParentWatch``). So a killed supervisor leaves no server behind. Nothing that
 the child starts inherits its standard input.
-
-Decides when to replace a process that does not answer, from what its supervisor saw.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from types import FrameType
 
 #: A process that has answered before and is silent for this long is replaced.
 MAX_SILENCE_S = 10.0
-
 #: A supervisor whose look comes this much late was not running itself: the machine was paused or is overloaded.
 MAX_LATENESS_S = 1.0
 
@@ -37,10 +34,8 @@ class Heartbeat:
         self, *, began_s: float, interval_s: float, max_silence_s: float = MAX_SILENCE_S
     ) -> None:
         """``interval_s`` is the intended time between two calls of ``look``."""
-        self._max_silence_s = max_silence_s
-        self._interval_s = interval_s
-        self._looked_s = began_s
-        self._silent_since_s = began_s
+        self._interval_s, self._max_silence_s = interval_s, max_silence_s
+        self._looked_s = self._silent_since_s = began_s
         self._answers = False
 
     def look(self, now_s: float, *, answered: bool) -> bool:
@@ -49,8 +44,7 @@ class Heartbeat:
         A process that has never answered is starting. A late look begins the silence anew: the process may not have run
         either.
         """
-        if answered:
-            self._answers = True
+        self._answers |= answered
         if answered or now_s - self._looked_s > self._interval_s + MAX_LATENESS_S:
             self._silent_since_s = now_s
         self._looked_s = now_s
@@ -59,21 +53,13 @@ class Heartbeat:
 
 #: Exit code of a child with a wrong configuration: starting it again would not help (sysexits.h).
 EXIT_CONFIG = 78
-
 #: A restart is promised within 5 s; the last delay plus start-up must fit.
-MAX_DELAY_S = 2.0
-
-_FIRST_DELAY_S = 0.1
-
+_FIRST_DELAY_S, MAX_DELAY_S = 0.1, 2.0
 #: A child that lived this long was healthy: the next restart is immediate again.
 _HEALTHY_S = 10.0
-
-_LOOK_S = 0.2
-
-_ASK_S = 1.0
-
-_QUESTION = b"?"
-
+_LOOK_S, _ASK_S, _QUESTION = 0.2, 1.0, b"?"
+#: Signal on which a child writes its threads' stacks to standard error: without Python's lock, without values.
+_WHERE = signal.SIGUSR1
 #: How long a silent child has to write down where its threads are. If it works at all, it takes milliseconds.
 _LAST_WORDS_S = 0.5
 
@@ -176,10 +162,6 @@ class Supervisor:
         del frame
         if self._child is not None:
             self._child.send_signal(number)
-
-
-#: Signal on which a child writes its threads' stacks to standard error: without Python's lock, without values.
-_WHERE = signal.SIGUSR1
 
 
 class ParentWatch:

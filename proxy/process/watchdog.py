@@ -1,11 +1,7 @@
 """Ends this process when a statement ignores its interrupt, memory runs away or the engine is broken.
 
-The supervisor starts it again.
-
-DuckDB checks for interrupts between chunks only, and single-row work is outside its memory limit
-(docs/internals/engine.md). Ending the process is the one thing that always works.
-
-What share of the processors' time that the threads of this process could use they did not get.
+The supervisor starts it again. DuckDB checks for interrupts between chunks only, and single-row work is outside its
+memory limit (docs/internals/engine.md). Ending the process is the one thing that always works.
 """
 
 from __future__ import annotations
@@ -20,42 +16,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from proxy.access.limits import Blame
+from proxy.engine.running import Watch
 
 _log = logging.getLogger(__name__)
 
 #: Exit codes, outside the range shells use for signals.
-EXIT_STUCK = 70
-
-EXIT_MEMORY = 71
-
-EXIT_SICK = 72
-
-_CHECK_S = 0.25
-
-_PULSE_S = 1.0
-
+EXIT_STUCK, EXIT_MEMORY, EXIT_SICK = 70, 71, 72
+_CHECK_S, _PULSE_S, _STOP_TIMEOUT_S = 0.25, 1.0, 5.0
 #: An engine that is silent for this long is not busy but gone. A starved machine must not look like it.
 _MAX_SILENCE_S = 60.0
-
-_STOP_TIMEOUT_S = 5.0
-
 #: A look that comes this much late: nothing ran, the machine was paused or the process stopped.
 _STOOD_STILL_S = 2.0
-
 #: Largest share of the time past a deadline that is excused where threads wait for a processor, even if this process has it: a long
 #: statement has a low priority, and gets a tenth of a machine that others fill. What is stuck still ends, ten times as late.
 _MAX_STARVED = 0.9
-
-#: Shares of the process's limit at which one statement is stopped, then all of one user, so that the process need not
-#: end.
-_SHORT = 0.75
-
-_VERY_SHORT = 0.9
-
+#: Shares of the process's limit at which one statement is stopped, then all of one user: the process need not end.
+_SHORT, _VERY_SHORT = 0.75, 0.9
 #: Time and memory for telling waiting clients that the process ends.
-_FAREWELL_S = 1.0
-
-_FAREWELL_MEMORY = 1.25
+_FAREWELL_S, _FAREWELL_MEMORY = 1.0, 1.25
 
 
 class Watchdog:
@@ -71,23 +49,18 @@ class Watchdog:
         grace_s: float,
         max_process_bytes: int | None,
         healthy: Callable[[], bool] = lambda: True,
-        cancel_newest_statement: Callable[[], bool] = lambda: False,
-        cancel_largest_owner: Callable[[], bool] = lambda: False,
-        long: Callable[[], Mapping[str | None, float]] = dict,
+        statements: Watch | None = None,
         blame: Blame | None = None,
     ) -> None:
         """``healthy`` is called once a second and returns whether the engine still answers.
 
-        ``cancel_newest_statement`` stops one statement and returns whether there was one: called where memory is short, and again
-        whenever there is even less. ``cancel_largest_owner`` stops all statements of one user, where memory is very short.
-        ``long`` returns whose statements have run for long; they are noted in ``blame`` in case the process ends.
+        Of ``statements`` one is stopped where memory is short, and again whenever there is even less, all of one user where
+        it is very short. Who runs some for long is noted in ``blame``, in case the process ends.
         """
-        self._cancel_largest_owner = cancel_largest_owner
-        self._long = long
+        self._statements = statements
         self._blame = blame or Blame()
         #: Tells waiting clients that the process ends, and why.
         self.farewell: Callable[[str], None] = lambda _why: None
-        self._cancel_newest_statement = cancel_newest_statement
         self._cancelled_at_bytes = 0
         self._healthy = healthy
         self._grace_s = grace_s
@@ -148,7 +121,8 @@ class Watchdog:
             if oldest is not None and self._now() > oldest[0] + self._grace_s:
                 self._blame.assign(oldest[1])
                 self._end(EXIT_STUCK, "a statement ignored its interrupt past its deadline")
-            self._blame.note(self._long())
+            if self._statements is not None:
+                self._blame.note(self._statements.long())
             resident = resident_bytes()
             if self._max_process_bytes is not None and resident > self._max_process_bytes:
                 self._blame.assign_largest()
@@ -165,24 +139,22 @@ class Watchdog:
             self._thread_times = {}
             return
         times = thread_times()
-        share = starved_share(self._thread_times, times)
+        fraction = starved_fraction(self._thread_times, times)
         self._thread_times = times
-        self._lost_s += min(share, _MAX_STARVED) * _CHECK_S
+        self._lost_s += min(fraction, _MAX_STARVED) * _CHECK_S
 
     def _spare(self, resident: int) -> None:
         """Stop a statement before memory runs out. The memory it frees may show late."""
-        if self._max_process_bytes is None or resident <= self._max_process_bytes * _SHORT:
+        most, statements = self._max_process_bytes, self._statements
+        if statements is None or most is None or resident <= most * _SHORT:
             self._cancelled_at_bytes = 0
         elif resident > self._cancelled_at_bytes:
             self._cancelled_at_bytes = resident
-            if (
-                resident > self._max_process_bytes * _VERY_SHORT
-                and self._cancel_largest_owner()
-            ):
+            if resident > most * _VERY_SHORT and statements.cancel_largest_owner():
                 _log.warning(
                     "the process holds %s bytes; a user's statements were stopped", resident
                 )
-            elif self._cancel_newest_statement():
+            elif statements.cancel_newest_statement():
                 _log.warning("the process holds %s bytes; a statement was stopped", resident)
 
     def _ask(self) -> None:
@@ -221,15 +193,13 @@ def thread_times(tasks: Path = Path("/proc/self/task")) -> ThreadTimes:
     """Return the times of all threads, by id; none where the kernel does not tell."""
     times = {}
     for schedstat in tasks.glob("*/schedstat"):
-        try:
+        with contextlib.suppress(OSError, ValueError):  # it has ended
             ran, waited, _ = schedstat.read_text(encoding="ascii").split()
             times[schedstat.parent.name] = int(ran), int(waited)
-        except (OSError, ValueError):
-            continue  # it has ended
     return times
 
 
-def starved_share(before: ThreadTimes, after: ThreadTimes) -> float:
+def starved_fraction(before: ThreadTimes, after: ThreadTimes) -> float:
     """Return what share of the time in which threads could run they waited for a processor, 0 to 1.
 
     0 where none could run: a thread that waits for a lock or a store is not starved.

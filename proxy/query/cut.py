@@ -1,31 +1,24 @@
 """One cut for every table of a statement, under the freshness its session asks for (docs/internals/seam.md).
 
-Pin each table, measure all logs in one round, decide. Tables of the past are cut one by one (``time_travel``).
-
-Cuts of the past: of a snapshot, of a time, of another statement (planner.seam.time_travel decides).
+Pin each table, measure all logs in one round, decide. Tables of the past are cut one by one: of a snapshot, of a time, of
+another statement (``planner.seam.time_travel`` decides).
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
 
 import pyarrow as pa
 
-from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts, cut_tables
+from connectors.cuts import PastCuts, WaitFor, current_cuts, cut_tables
 from connectors.iceberg.pin_cache import PinCache
-from planner.errors import (
-    BadParameter,
-    FederationError,
-    SnapshotExpired,
-)
+from planner.errors import BadParameter, FederationError, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, Side, TableName
 from planner.offsets import OffsetVector
-from planner.ports import ArrowRelation, ColdStore, SqlRelation
+from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.filters import Condition
 from planner.seam.cut import Pin, TableCut, cold_cut
 from planner.seam.freshness import LIVE, Freshness, parse_freshness, parse_wait_for
@@ -42,11 +35,14 @@ from planner.seam.time_travel import (
 from planner.statement.references import AtClause, CutKey
 from planner.statement.row_expression import row_of
 from planner.ticket import TicketTable
-from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation
+from proxy.engine.running import working_for, working_user
 from proxy.query.parsing import ParsedStatement
+from proxy.query.relations import Sources
 from proxy.session import WAITED_FOR_TAIL, Deadline, Session
-from proxy.tail.tails import Tails
+
+_ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,39 +105,19 @@ class Cuts:
 class SnapshotCutter:
     """Thread-safe."""
 
-    def __init__(
-        self,
-        *,
-        pins: PinCache,
-        bounds: BoundsCache,
-        tails: Tails,
-        store: ColdStore,
-        engine: Engine,
-    ) -> None:
-        self._pins = pins
-        self._bounds = bounds
-        self._time_travel = TimeTravel(
-            pins=pins,
-            past=PastCuts(pins, bounds.measure),
-            cut_now=lambda table: cut_tables(pins, bounds, [table])[table],
-            tails=tails,
-            store=store,
-            engine=engine,
-        )
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._pins, self._bounds = sources.pins, sources.bounds
+        self._past = PastCuts(self._pins, self._bounds.measure)
 
     def pins(
         self, parsed: ParsedStatement, contract: FreshnessContract, when: When
     ) -> dict[CutKey, Pin]:
         """Return what each table's columns are at its moment. No log is asked."""
-        pins: dict[CutKey, Pin] = {}
-        for table, at in parsed.keys:
-            moment = contract.past if at is None else self._time_travel.moment(at, when)
-            pins[table, at] = (
-                self._pins.get(table)
-                if moment is None
-                else self._time_travel.pin(table, moment)
-            )
-        return pins
+        return {
+            (table, at): self._pin(table, self._moment(at, contract, when))
+            for table, at in parsed.keys
+        }
 
     def cut(
         self,
@@ -157,22 +133,15 @@ class SnapshotCutter:
             FederationError: of the pins, the logs or the decisions.
         """
         by_key: dict[CutKey, TableCut] = {}
-        as_is = [table for table, at in parsed.keys if at is None and contract.past is None]
+        moments = {key: self._moment(key[1], contract, when) for key in parsed.keys}
+        as_is = [table for (table, _), moment in moments.items() if moment is None]
         age_s = None
         if as_is:
-            cuts, age_s = current_cuts(
-                self._pins,
-                self._bounds,
-                as_is,
-                cold_only=parsed.cold_only,
-                max_staleness_s=contract.freshness.max_staleness_s,
-                wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
-            )
+            cuts, age_s = self._as_is(as_is, contract, deadline, parsed.cold_only)
             by_key |= {(table, None): cut for table, cut in cuts.items()}
-        for table, at in parsed.keys:
-            moment = contract.past if at is None else self._time_travel.moment(at, when)
+        for key, moment in moments.items():
             if moment is not None:
-                by_key[table, at] = self._time_travel.cut(table, moment, deadline)
+                by_key[key] = self._cut_at(key[0], moment, deadline)
         return Cuts(by_key, age_s)
 
     def cut_table(
@@ -188,16 +157,25 @@ class SnapshotCutter:
         if side is Side.TAIL:
             raise BadParameter("freshness tail has no meaning here; ask for live or cold.")
         if contract.past is not None:
-            return self._time_travel.cut(table, contract.past, deadline)
-        cuts, _ = current_cuts(
+            return self._cut_at(table, contract.past, deadline)
+        cold_only = (table,) if side is Side.COLD else ()
+        return self._as_is([table], contract, deadline, cold_only)[0][table]
+
+    def _as_is(
+        self,
+        tables: Sequence[TableName],
+        contract: FreshnessContract,
+        deadline: Deadline,
+        cold_only: Collection[TableName],
+    ) -> tuple[Mapping[TableName, TableCut], float | None]:
+        return current_cuts(
             self._pins,
             self._bounds,
-            [table],
-            cold_only=(table,) if side is Side.COLD else (),
+            tables,
+            cold_only=cold_only,
             max_staleness_s=contract.freshness.max_staleness_s,
             wait=WaitFor(contract.wait_for, deadline.limit_s, deadline.patience_s),
         )
-        return cuts[table]
 
     def pin_of(self, cut: TableCut) -> Pin:
         """Return the pin that a cut was made from, also one of the past.
@@ -212,74 +190,23 @@ class SnapshotCutter:
         self._bounds.forget()
         self._pins.refresh(table)
 
+    # --- the past ---
 
-def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:
-    """Build the cuts a ticket names again, on any replica. The log is not measured.
-
-    Raises:
-        SnapshotExpired: the table, its metadata file or its watermark is not the ticket's any more.
-        FederationError: of the pins.
-    """
-    return {table.key: _redeem(pins, table) for table in tables}
-
-
-def _redeem(pins: PinCache, table: TicketTable) -> TableCut:
-    pin = pins.pin_at(table)
-    try:
-        return table.cut(pin)
-    except ValueError as error:
-        raise SnapshotExpired(
-            f"{table.table}: the table is not what the ticket was issued for any more; plan the statement again.",
-            table=str(table.table),
-            snapshot_id=table.snapshot_id,
-        ) from error
-
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-_ROWS = "rows"
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """What the time of an AT clause depends on: ``now()``, and the zone of times without one."""
-
-    statement_time: dt.datetime
-    time_zone: str
-
-    @classmethod
-    def at(cls, now_us: int, time_zone: str) -> Self:
-        """``now_us`` is microseconds since 1970."""
-        return cls(_EPOCH + dt.timedelta(microseconds=now_us), time_zone)
-
-
-@dataclass(frozen=True, slots=True)
-class TimeTravel:
-    """Thread-safe. ``cut_now`` cuts a table as it is."""
-
-    pins: PinCache
-    past: PastCuts
-    cut_now: Callable[[TableName], TableCut]
-    tails: Tails
-    store: ColdStore
-    engine: Engine
-
-    def moment(self, at: AtClause, when: When) -> Moment:
-        """Work out what an AT clause says.
+    def _moment(
+        self, at: AtClause | None, contract: FreshnessContract, when: When
+    ) -> Moment | None:
+        """Work out the moment that a table is read at; None: as it is.
 
         Raises:
-            BadParameter: no snapshot, cut or time.
+            BadParameter: an AT clause says no snapshot, cut or time.
         """
+        if at is None:
+            return contract.past
         if at.unit.upper() == "VERSION":
             return parse_version(at.tree["value"]["value"])
+        time = "epoch_us(CAST(c0 AS TIMESTAMPTZ)) AS t"
         try:
-            row = self.engine.evaluate(
-                row_of([at.tree]),
-                "epoch_us(CAST(c0 AS TIMESTAMPTZ)) AS t",
-                {},
-                statement_time=when.statement_time,
-                time_zone=when.time_zone,
-            )
+            row = self._sources.engine.evaluate(row_of([at.tree]), time, {}, when)
         except FederationError as error:
             raise BadParameter("AT (TIMESTAMP => ...) takes a time.") from error
         time_us = row["t"][0].as_py()
@@ -287,16 +214,16 @@ class TimeTravel:
             raise BadParameter("AT (TIMESTAMP => ...) takes a time, not NULL.")
         return AtTime(time_us)
 
-    def pin(self, table: TableName, moment: Moment) -> Pin:
+    def _pin(self, table: TableName, moment: Moment | None) -> Pin:
         """Return a pin with the columns the table has at that moment; of a cut's rows it says nothing."""
         if isinstance(moment, AtVersion):
-            return self.pins.pin_version(table, moment.snapshot_id)
-        pin = self.pins.get(table)
+            return self._pins.pin_version(table, moment.snapshot_id)
+        pin = self._pins.get(table)
         if isinstance(moment, AtTime):
-            return pin if pin.binding is not None else self.past.then(pin, moment)
-        return self.past.exact(moment.of(table), pin) or pin
+            return pin if pin.binding is not None else self._past.then(pin, moment)
+        return pin if moment is None else self._past.exact(moment.of(table), pin) or pin
 
-    def cut(self, table: TableName, moment: Moment, deadline: Deadline) -> TableCut:
+    def _cut_at(self, table: TableName, moment: Moment, deadline: Deadline) -> TableCut:
         """Cut a table as it was.
 
         Raises:
@@ -304,13 +231,13 @@ class TimeTravel:
             FederationError: of the pins, the log or the tail.
         """
         if isinstance(moment, AtVersion):
-            return cold_cut(self.pins.pin_version(table, moment.snapshot_id))
+            return cold_cut(self._pins.pin_version(table, moment.snapshot_id))
         if isinstance(moment, AtCut):
-            return self.past.cut(moment.of(table))
-        pin = self.pins.get(table)
+            return self._past.cut(moment.of(table))
+        pin = self._pins.get(table)
         if pin.binding is None:
-            return cold_cut(self.past.then(pin, moment))
-        cut = self.cut_now(table)
+            return cold_cut(self._past.then(pin, moment))
+        cut = cut_tables(self._pins, self._bounds, [table])[table]
         return ended(cut, self._first(cut, moment.time_us, deadline))
 
     def _first(self, cut: TableCut, time_us: int, deadline: Deadline) -> OffsetVector:
@@ -319,24 +246,42 @@ class TimeTravel:
         Not what Kafka answers for a time: where retention has removed the record, that would be the log's start;
         and the answer must not depend on which records are tiered.
         """
+        engine = self._sources.engine
         since = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
-        since_filter = ((Condition(KAFKA_TIMESTAMP, ">=", (since,)),),)
-        parts: list[SqlRelation | ArrowRelation] = []
-        check = partial(deadline.check, WAITED_FOR_TAIL)
+        sources: list[SqlRelation | ArrowRelation] = []
         with ExitStack() as stack:
+            stack.enter_context(working_for(deadline, working_user()))
             if cut.cold.snapshot_id is not None:
-                parts.append(self.store.scan(cut.cold, since_filter))
+                since_filter = ((Condition(KAFKA_TIMESTAMP, ">=", (since,)),),)
+                sources.append(self._sources.store.scan(cut.cold, since_filter))
             if cut.new_hot:
-                parts += stack.enter_context(self.tails.read(cut, check)).relations
-            document = self.engine.parse(
+                check = partial(deadline.check, WAITED_FOR_TAIL)
+                sources += stack.enter_context(self._sources.tails.read(cut, check)).relations
+            document = engine.parse(
                 f"SELECT {KAFKA_PARTITION} AS part, min({KAFKA_OFFSET}) AS first FROM {_ROWS} "  # noqa: S608
                 f"WHERE {KAFKA_TIMESTAMP} >= make_timestamptz({time_us}) GROUP BY ALL"
             )
-            result = self.engine.run(
-                document,
-                [Relation(_ROWS, cut.cold.schema, tuple(parts))],
-                statement_time=_EPOCH,
-                deadline=deadline,
-            )
+            result = engine.run(document, [Relation(_ROWS, cut.cold.schema, tuple(sources))])
             rows = [row for batch in stack.enter_context(result) for row in batch.to_pylist()]
         return OffsetVector.of((row["part"], row["first"]) for row in rows)
+
+
+def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:
+    """Build the cuts a ticket names again, on any replica. The log is not measured.
+
+    Raises:
+        SnapshotExpired: the table, its metadata file or its watermark is not the ticket's any more.
+        FederationError: of the pins.
+    """
+    cuts: dict[CutKey, TableCut] = {}
+    for table in tables:
+        pin = pins.pin_at(table)
+        try:
+            cuts[table.key] = table.cut(pin)
+        except ValueError as error:
+            raise SnapshotExpired(
+                f"{table.table}: the table is not what the ticket was issued for any more; plan the statement again.",
+                table=str(table.table),
+                snapshot_id=table.snapshot_id,
+            ) from error
+    return cuts

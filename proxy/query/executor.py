@@ -12,12 +12,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
-from connectors.cuts import BoundsCache
-from connectors.iceberg.pin_cache import PinCache
 from planner.errors import (
     BadStatement,
     ColdStoreUnavailable,
@@ -28,9 +27,8 @@ from planner.errors import (
     UnsupportedStatement,
 )
 from planner.explain import EXPLAIN_SCHEMA, explained
-from planner.ports import ColdStore, Log
 from planner.reading.needs import name_of_count, with_counted
-from planner.reading.plan import TableRead, counted_rows
+from planner.reading.plan import TableRead, counted_rows, is_divisible
 from planner.seam.incremental import format_position
 from planner.seam.time_travel import format_cut
 from planner.statement.ast import is_constant
@@ -39,24 +37,24 @@ from planner.ticket import Ticket, TicketTable, padded
 from proxy.access.fairness import PlanningQueue
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
-from proxy.engine.engine import Engine
 from proxy.engine.errors import with_tables
+from proxy.engine.macros import When
 from proxy.engine.result import MaterializedResult, Result, StatementStream
 from proxy.engine.running import with_memory, working_for
 from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
-from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, When, redeem_tables
-from proxy.query.explain import Explainer
+from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tables
+from proxy.query.explain import explain
 from proxy.query.parsing import ParsedStatement, StatementParser, counting
-from proxy.query.relations import Relations, Signatures
+from proxy.query.relations import Relations, Signatures, Sources
 from proxy.query.tickets import Tickets, answer_metadata, context_of, summary, to_ipc
 from proxy.session import Deadline, Planned, Prepared, Renewed, Session, Stream, TicketSummary
-from proxy.tail.tails import Tails
 
 T = TypeVar("T")
 
 #: Answers to longer statements are not kept.
 _SHORT_CHARS = 1_000
+_GONE = (SnapshotExpired, OffsetsExpired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,50 +76,51 @@ class _Statement:
         return When.at(self.time_us, self.session.zone)
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A text that came from a client, to be prepared or planned."""
+
+    session: Session
+    sql: str
+    parameters: pa.RecordBatch | None
+    deadline: Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A ticket that came back, its statement, and until when its rows are read."""
+
+    session: Session
+    parsed: ParsedStatement
+    ticket: Ticket
+    deadline: Deadline
+
+
 class Statements:
     """Plans and runs statements. Thread-safe. The caller closes it."""
 
     def __init__(
         self,
+        sources: Sources,
         *,
-        pins: PinCache,
-        store: ColdStore,
-        log: Log,
-        tails: Tails,
-        engine: Engine,
         ticket_ttl_s: float,
         secrets: Sequence[bytes],
         now_us: Callable[[], int],
         default_path: tuple[str, str],
     ) -> None:
-        self._pins = pins
-        self._bounds = BoundsCache(log)
-        self._tails = tails
-        self._engine = engine
+        self.sources = sources
         #: How long a ticket is good for. Replaced when the settings are read again.
         self.ticket_ttl_s = ticket_ttl_s
         self._tickets = Tickets(secrets)
         self._now_us = now_us
         #: All is open until a policy is put in force.
-        self.access = AccessPolicy(engine)
-        self.browser = Browser(pins, self.access, default_path)
-        self._parser = StatementParser(engine, pins, self.access)
+        self.access = AccessPolicy(sources.engine)
+        self.browser = Browser(sources.pins, self.access, default_path)
+        self.cutter = SnapshotCutter(sources)
+        self._parser = StatementParser(sources.engine, sources.pins, self.access)
         self._cache = StatementCache()
-        self._relations = Relations(
-            pins=pins,
-            store=store,
-            tails=tails,
-            engine=engine,
-            browser=self.browser,
-            access=self.access,
-        )
-        self.cutter = SnapshotCutter(
-            pins=pins, bounds=self._bounds, tails=tails, store=store, engine=engine
-        )
-        self._explainer = Explainer(
-            pins=pins, bounds=self._bounds, store=store, relations=self._relations
-        )
-        self._signatures = Signatures(engine, self._relations)
+        self._relations = Relations(sources, self.browser, self.access)
+        self._signatures = Signatures(self._relations)
         self._threads = ThreadPool()
         self._planning = PlanningQueue()
 
@@ -132,22 +131,12 @@ class Statements:
     # --- what a client calls: each answers by its deadline, even if the engine hangs ---
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        def prepared() -> Prepared:
-            return self._prepare(session, sql, deadline)
-
-        return self._run_inline_if_cached(session, sql, None, deadline, prepared)
+        return self._inline_if_cached(_Request(session, sql, None, deadline), self._prepare)
 
     def plan(
-        self,
-        session: Session,
-        sql: str,
-        parameters: pa.RecordBatch | None,
-        deadline: Deadline,
+        self, session: Session, sql: str, parameters: pa.RecordBatch | None, deadline: Deadline
     ) -> Planned:
-        def planned() -> Planned:
-            return self._plan(session, sql, parameters, deadline)
-
-        return self._run_inline_if_cached(session, sql, parameters, deadline, planned)
+        return self._inline_if_cached(_Request(session, sql, parameters, deadline), self._plan)
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         deadline.check()
@@ -158,7 +147,7 @@ class Statements:
         return self._on_thread(
             session,
             deadline,
-            lambda: self._open(session, planned, deadline),
+            partial(self._open, session, planned, deadline),
             afterwards=lambda stream: None if stream is None else stream.close(),
         )
 
@@ -178,20 +167,13 @@ class Statements:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
         return summary(self._tickets.opened(ticket, user=session.user or "", now_us=0))
 
-    def _run_inline_if_cached(
-        self,
-        session: Session,
-        sql: str,
-        parameters: pa.RecordBatch | None,
-        deadline: Deadline,
-        work: Callable[[], T],
-    ) -> T:
+    def _inline_if_cached(self, request: _Request, work: Callable[[_Request], T]) -> T:
         """Run ``work`` on this thread if all it needs is cached: switching threads would double the latency."""
-        parsed = self._parser.cached(sql)
-        if parsed is not None and self._signatures.has(session, parsed, parameters):
-            deadline.check()
-            return work()
-        return self._on_thread(session, deadline, work)
+        session, parsed = request.session, self._parser.cached(request.sql)
+        if parsed is not None and self._signatures.has(session, parsed, request.parameters):
+            request.deadline.check()
+            return work(request)
+        return self._on_thread(session, request.deadline, partial(work, request))
 
     def _on_thread(
         self,
@@ -213,47 +195,48 @@ class Statements:
 
     # --- the path of a statement ---
 
-    def _prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        statement = self._analyse(session, sql, deadline)
+    def _prepare(self, request: _Request) -> Prepared:
+        statement, session = self._analyse(request), request.session
         pins = self.cutter.pins(statement.parsed, statement.contract, statement.when)
-        with self._planning.slot(session.payer, sql, deadline):
+        with self._planning.slot(session.payer, request.sql, request.deadline):
             prepared = self._signatures.prepared(session, statement.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if statement.is_explain else prepared
 
-    def _plan(
-        self,
-        session: Session,
-        sql: str,
-        parameters: pa.RecordBatch | None,
-        deadline: Deadline,
-    ) -> Planned:
-        statement = self._analyse(session, sql, deadline)
+    def _plan(self, request: _Request) -> Planned:
+        statement, session = self._analyse(request), request.session
+        parameters, deadline = request.parameters, request.deadline
         cuts = self._cut(statement, deadline)
-        columns = self._describe(statement, cuts, parameters, deadline)
+        with self._planning.slot(
+            session.payer, request.sql, deadline
+        ):  # one to explain binds none
+            columns = self._signatures.columns(
+                *(session, statement.parsed, cuts.by_key, parameters),
+                is_bound=not statement.is_explain,
+            )
         cut = app_metadata = "" if statement.hides_count else format_cut(cuts.by_key)
         if session.after is not None:
             cuts = cuts.narrowed(session.after, statement.parsed.sides)
             app_metadata = format_position(cuts.by_key.values())
         ticket = self._ticket(statement, cuts, parameters, cut)
+        sealed = partial(self._tickets.sealed, is_encrypted=statement.hides_count)
         if statement.is_explain:
-            report = self._explainer.explain(
-                session, statement.parsed, cuts, statement.contract, ticket
-            )
+            contract = statement.contract
+            report = explain(self._relations, session, statement.parsed, cuts, contract, ticket)
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
-            return Planned(self._seal(statement, ticket), EXPLAIN_SCHEMA, app_metadata.encode())
-        parts = self._split(statement, cuts, ticket) if session.max_endpoints > 1 else ()
+            return Planned(sealed(ticket), EXPLAIN_SCHEMA, app_metadata.encode())
+        shares = self._split(statement, cuts, ticket)
         return Planned(
-            self._seal(statement, ticket),
-            columns.with_metadata(answer_metadata(*parts[:1] or (ticket,)) or None),
+            sealed(ticket),
+            columns.with_metadata(answer_metadata(*shares[:1] or (ticket,)) or None),
             app_metadata.encode(),
             ticket.expires_at_us,
-            tuple(self._seal(statement, part) for part in parts),
+            tuple(map(sealed, shares)),
         )
 
-    def _analyse(self, session: Session, sql: str, deadline: Deadline) -> _Statement:
+    def _analyse(self, request: _Request) -> _Statement:
         """Parse, gate and resolve a statement. Nothing is pinned yet."""
-        time_us = self._now_us()
-        with self._planning.slot(session.payer, sql, deadline):
+        session, sql, time_us = request.session, request.sql, self._now_us()
+        with self._planning.slot(session.payer, sql, request.deadline):
             inner, path = explained(sql), self.browser.path(session)
             contract = FreshnessContract.of(session)
             side = contract.freshness.side
@@ -274,26 +257,8 @@ class Statements:
             cuts = self.cutter.cut(parsed, statement.contract, statement.when, deadline)
         if parsed.needs.any_rows is None:  # else the rows that are there may be enough
             for expected in cuts.by_key.values():
-                self._tails.expect(expected)
+                self.sources.tails.expect(expected)
         return cuts
-
-    def _describe(
-        self,
-        statement: _Statement,
-        cuts: Cuts,
-        parameters: pa.RecordBatch | None,
-        deadline: Deadline,
-    ) -> pa.Schema:
-        """Bind a statement; return its columns. One to explain binds no parameters."""
-        session = statement.session
-        with self._planning.slot(session.payer, statement.sql, deadline):
-            return self._signatures.columns(
-                session,
-                statement.parsed,
-                cuts.by_key,
-                parameters,
-                is_bound=not statement.is_explain,
-            )
 
     def _ticket(
         self, statement: _Statement, cuts: Cuts, parameters: pa.RecordBatch | None, cut: str
@@ -319,6 +284,9 @@ class Statements:
         If the caller may not learn counts, there are always as many as it asks for, equally long.
         """
         session, parsed = statement.session, statement.parsed
+        is_split = any(is_divisible(parsed.needs, cut) for cut in cuts.by_key.values())
+        if session.max_endpoints == 1 or not is_split:
+            return ()
         with self.access.redacting_errors(session, parsed.names):
             reads = self._relations.reads(
                 session, parsed, cuts.by_key, context_of(parsed, ticket)
@@ -332,9 +300,6 @@ class Statements:
         tickets = tuple(replace(ticket, share=share) for share in shares)
         return padded(tickets) if statement.hides_count and tickets else tickets
 
-    def _seal(self, statement: _Statement, ticket: Ticket) -> bytes:
-        return self._tickets.sealed(ticket, is_encrypted=statement.hides_count)
-
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:
         inner = explained(planned.sql) if planned.answer is not None else planned.sql
         with self._planning.slot(session.payer, planned.sql, deadline):
@@ -342,20 +307,19 @@ class Statements:
         self.access.check(session, parsed.names, planned.granted)
         if planned.answer is not None:
             return MaterializedResult.of(planned.answer)
+        opened = _Opened(session, parsed, planned, deadline)
         if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.written):
             # What pools and tools ask again and again to learn whether the server is there.
             return self._cache.get(
-                ("answer", parsed),
-                lambda: self._run_constant(session, parsed, planned, deadline),
-                chars=parsed.chars,
+                ("answer", parsed), partial(self._run_constant, opened), chars=parsed.chars
             )
-        cuts = redeem_tables(self._pins, planned.tables)
+        cuts = redeem_tables(self.sources.pins, planned.tables)
         if set(cuts) != set(parsed.keys):
             raise BadStatement("the tables of the statement changed; plan it again.")
 
         def read_on(read: Callable[[], None]) -> None:
-            repinning = self._repinning(parsed)(read)
-            self._on_thread(session, deadline, repinning, is_repeatable=False)
+            again = self._repinning(parsed)(read)
+            self._on_thread(session, deadline, again, is_repeatable=False)
 
         with (
             contextlib.ExitStack() as stack,
@@ -368,7 +332,7 @@ class Statements:
             if counted is not None and not any(read.tail for read in reads.values()):
                 name = name_of_count(parsed.written)
                 return MaterializedResult.of_count(name, counted, answer_metadata(planned))
-            result = self._run(session, parsed, planned, reads, deadline, stack)
+            result = self._run(opened, reads, stack)
             stream = StatementStream(
                 result, answer_metadata(planned), deadline, read_on, stack.pop_all()
             )
@@ -379,29 +343,21 @@ class Statements:
 
     def _run(
         self,
-        session: Session,
-        parsed: ParsedStatement,
-        planned: Ticket,
+        opened: _Opened,
         reads: Mapping[ResolvedTable, TableRead],
-        deadline: Deadline,
         stack: contextlib.ExitStack,
     ) -> Result:
         """Start a statement over the relations of its cuts; ``stack`` frees what it uses."""
-        context = context_of(parsed, planned)
+        parsed, ticket = opened.parsed, opened.ticket
+        context = context_of(parsed, ticket)
+        session, deadline = opened.session, opened.deadline
         relations = self._relations.relations(session, parsed, reads, deadline, stack)
         document = parsed.over(relations)
         counted = counted_rows(reads.values())
         if counted is not None:
             document = with_counted(document, counted)
-        result = self._engine.run(
-            document,
-            relations,
-            context.values,
-            statement_time=context.statement_time,
-            time_zone=context.time_zone,
-            deadline=deadline,
-            cut=planned.cut,
-            owner=session.user,
+        result = self.sources.engine.run(
+            document, relations, context.values, when=context.when, cut=ticket.cut
         )
         return stack.enter_context(result)
 
@@ -420,13 +376,11 @@ class Statements:
             self.access.check(session, parsed.names, planned.granted)
         return answer
 
-    def _run_constant(
-        self, session: Session, parsed: ParsedStatement, planned: Ticket, deadline: Deadline
-    ) -> MaterializedResult:
+    def _run_constant(self, opened: _Opened) -> MaterializedResult:
         """Run a statement that reads no table to its end."""
         with contextlib.ExitStack() as stack:
-            result = self._run(session, parsed, planned, {}, deadline, stack)
-            schema = result.schema.with_metadata(answer_metadata(planned) or None)
+            result = self._run(opened, {}, stack)
+            schema = result.schema.with_metadata(answer_metadata(opened.ticket) or None)
             return MaterializedResult(schema, tuple(result))
 
     @contextlib.contextmanager
@@ -437,11 +391,8 @@ class Statements:
         """
         try:
             yield
-        except (SnapshotExpired, OffsetsExpired) as error:
-            self._bounds.forget()
-            for table in parsed.names:
+        except (*_GONE, ColdStoreUnavailable, UnsupportedFile) as error:
+            for table in parsed.names if isinstance(error, _GONE) else ():
                 with contextlib.suppress(FederationError):
-                    self._pins.refresh(table)
-            raise with_tables(error, parsed.names) from error
-        except (ColdStoreUnavailable, UnsupportedFile) as error:
+                    self.cutter.forget(table)
             raise with_tables(error, parsed.names) from error

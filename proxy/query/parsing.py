@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import TypeAlias
 
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnknownTable, UnsupportedStatement
@@ -31,6 +32,9 @@ from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
 from proxy.session import Session
+
+#: Catalog and schema of names that have none.
+_SearchPath: TypeAlias = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +124,57 @@ class ParsedStatement:
 
 
 @dataclass(frozen=True, slots=True)
+class _Tree:
+    """A text that passed the gate, and the tables that it names."""
+
+    sql: str
+    document: Node
+    references: tuple[TableReference, ...]
+
+    def bounded(self) -> ParsedStatement:
+        """Rewrite a statement that names no table."""
+        document = self.document
+        return ParsedStatement(rewrite(document, {}), (), document, {}, chars=len(self.sql))
+
+    def resolved(
+        self, path: _SearchPath, tables: Collection[TableName], side: Side
+    ) -> ParsedStatement:
+        """Find what the names mean among ``tables``."""
+        names: dict[ResolvedTable, str] = {}
+        relations: dict[TableReference, str] = {}
+        positions_of: dict[ResolvedTable, Positions] = {}
+        positions = conjuncts(self.document)
+        browsed: dict[str, str] = {}
+        paths: dict[TableReference, Path] = {}
+        for reference in self.references:
+            listing = listing_of(reference)
+            if listing is not None:
+                if reference.at is not None:
+                    raise UnsupportedStatement(f"{reference} has no versions; leave AT out.")
+                relations[reference] = browsed.setdefault(listing, listing_name(listing))
+                catalog = reference.catalog or path[0] or ""
+                paths[reference] = (catalog, INFORMATION_SCHEMA, listing)
+                continue
+            table = resolve(reference, path[0] or "", path[1] or "", tables)
+            if Side.BOTH is table.side is not side and table.at is None:
+                table = replace(table, side=side, by_contract=True)
+            relations[reference] = names.setdefault(table, relation_name(table))
+            paths[reference] = (table.table.catalog, table.table.schema, reference.name)
+            positions_of[table] = positions_of.get(table, ()) + positions[reference]
+        waits = may_name_paths(self.document, paths.values())
+        return ParsedStatement(
+            None if waits else rewrite(self.document, relations),
+            tuple(names),
+            self.document,
+            positions_of,
+            tuple(browsed),
+            relations,
+            paths if waits else {},
+            chars=len(self.sql),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StatementParser:
     """Reads statements, each text once. Thread-safe."""
 
@@ -129,11 +184,7 @@ class StatementParser:
     _once: StatementCache = field(default_factory=StatementCache, init=False)
 
     def read(
-        self,
-        sql: str,
-        path: tuple[str | None, str | None],
-        session: Session,
-        side: Side = Side.BOTH,
+        self, sql: str, path: _SearchPath, session: Session, side: Side = Side.BOTH
     ) -> ParsedStatement:
         """Parse, gate, resolve and rewrite; the same text over the same tables is read once.
 
@@ -142,96 +193,46 @@ class StatementParser:
         Raises:
             UnknownTable: there is none of that name among those the session may see.
         """
-        document, named = self._once.get(
-            ("tree", sql), lambda: self._checked(sql), chars=len(sql)
-        )
-        if not named:
+        tree = self._once.get(("tree", sql), partial(self._checked, sql), chars=len(sql))
+        if not tree.references:
             # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
-            return self._once.get(
-                ("bounded", sql),
-                lambda: ParsedStatement(
-                    rewrite(document, {}), (), document, {}, chars=len(sql)
-                ),
-                chars=len(sql),
-            )
+            return self._once.get(("bounded", sql), tree.bounded, chars=len(sql))
         tables = self.access.visible(session, self.pins.tables())
         try:
-            return self._resolved(sql, document, named, path, tables, side)
+            return self._resolved(tree, path, tables, side)
         except UnknownTable:
             newer = self.access.visible(
                 session, self.pins.relist(session.user, partial(self.access.is_open, session))
             )
             if newer == tables:
                 raise
-            return self._resolved(sql, document, named, path, newer, side)
+            return self._resolved(tree, path, newer, side)
 
     def cached(self, sql: str) -> ParsedStatement | None:
         """Return a statement that names no table and was read before, without waiting."""
         return self._once.cached(("bounded", sql), ParsedStatement)
 
-    def _checked(self, sql: str) -> tuple[Node, tuple[TableReference, ...]]:
+    def _checked(self, sql: str) -> _Tree:
         check_text(sql)
         document = self.engine.parse(sql)
         apply(document, text=sql)
-        return document, references(document)
+        return _Tree(sql, document, references(document))
 
     def _resolved(
-        self,
-        sql: str,
-        document: Node,
-        named: tuple[TableReference, ...],
-        path: tuple[str | None, str | None],
-        tables: Collection[TableName],
-        side: Side,
+        self, tree: _Tree, path: _SearchPath, tables: Collection[TableName], side: Side
     ) -> ParsedStatement:
-        def resolved() -> ParsedStatement:
-            names: dict[ResolvedTable, str] = {}
-            relations: dict[TableReference, str] = {}
-            positions_of: dict[ResolvedTable, Positions] = {}
-            positions = conjuncts(document)
-            browsed: dict[str, str] = {}
-            paths: dict[TableReference, Path] = {}
-            for reference in named:
-                listing = listing_of(reference)
-                if listing is not None:
-                    if reference.at is not None:
-                        raise UnsupportedStatement(
-                            f"{reference} has no versions; leave AT out."
-                        )
-                    relations[reference] = browsed.setdefault(listing, listing_name(listing))
-                    catalog = reference.catalog or path[0] or ""
-                    paths[reference] = (catalog, INFORMATION_SCHEMA, listing)
-                    continue
-                table = resolve(reference, path[0] or "", path[1] or "", tables)
-                if Side.BOTH is table.side is not side and table.at is None:
-                    table = replace(table, side=side, by_contract=True)
-                relations[reference] = names.setdefault(table, relation_name(table))
-                paths[reference] = (table.table.catalog, table.table.schema, reference.name)
-                positions_of[table] = positions_of.get(table, ()) + positions[reference]
-            waits = may_name_paths(document, paths.values())
-            return ParsedStatement(
-                None if waits else rewrite(document, relations),
-                tuple(names),
-                document,
-                positions_of,
-                tuple(browsed),
-                relations,
-                paths if waits else {},
-                chars=len(sql),
-            )
-
-        return self._once.get(("read", sql, path, tables, side), resolved, chars=len(sql))
+        resolved = partial(tree.resolved, path, tables, side)
+        key = ("read", tree.sql, path, tables, side)
+        return self._once.get(key, resolved, chars=len(tree.sql))
 
 
 def counting(session: Session, sql: str, parsed: ParsedStatement) -> Iterator[str]:
     """Name the features of a statement that disclose how many records its tables have."""
-    for what, is_set in (
-        ("following", session.after),
-        ("the setting cut", session.cut),
-        ("the setting wait_for", session.wait_for),
-    ):
-        if is_set is not None:
-            yield what
+    if session.after is not None:
+        yield "following"
+    for setting in ("cut", "wait_for"):
+        if getattr(session, setting) is not None:
+            yield f"the setting {setting}"
     if "thermocline_cut" in sql.lower():
         yield "thermocline_cut()"
     for _, at in parsed.keys:

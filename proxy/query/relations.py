@@ -1,8 +1,7 @@
 """The rows a statement reads: carries out what is decided of each table (``planner.reading.plan``).
 
-What a statement's constants depend on, and the files that its conditions leave out.
-
-What a statement returns and takes: its columns, and the types of its parameters.
+Also what its constants depend on, the files that its conditions leave out, and what it returns and takes: its columns,
+and the types of its parameters.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
 
 from connectors import file_conditions
+from connectors.cuts import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter
 from planner.names import Side
@@ -28,18 +27,14 @@ from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
 from planner.seam.seam_table import SEAM_SCHEMA, seam_rows
 from planner.statement.ast import Node, parameters
-from planner.statement.ast import parameters as parameters_of
 from planner.statement.conditions import Positions
 from planner.statement.expansion_limits import Breadth, check_breadth
 from planner.statement.references import CutKey, ResolvedTable
 from proxy.access.policy import AccessPolicy, VisibleTable
-from proxy.catalog.browser import (
-    LISTING_SCHEMAS,
-    Browser,
-    listing_rows,
-)
+from proxy.catalog.browser import LISTING_SCHEMAS, Browser, listing_rows
 from proxy.engine.describe import Parameter, bound
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
 from proxy.query.parsing import ParsedStatement, listing_name, relation_name
@@ -49,13 +44,21 @@ from proxy.tail.tails import Tails
 
 
 @dataclass(frozen=True, slots=True)
-class Relations:
-    """Relations of cuts. Thread-safe."""
+class Sources:
+    """What statements read: pins, files, logs and decoded tails of tables, in one engine."""
 
     pins: PinCache
     store: ColdStore
+    bounds: BoundsCache
     tails: Tails
     engine: Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """Relations of cuts. Thread-safe."""
+
+    sources: Sources
     browser: Browser
     access: AccessPolicy
     _once: StatementCache = field(default_factory=StatementCache, init=False)
@@ -108,7 +111,7 @@ class Relations:
                 share=share,
             )
             if read.cold is ColdMode.COUNTED:
-                read = read.counted(self.store.count_rows(cut.cold))
+                read = read.counted(self.sources.store.count_rows(cut.cold))
             reads[table] = read
         return reads
 
@@ -129,7 +132,7 @@ class Relations:
         for table, read in reads.items():
             if read.tail and table.key not in tails:
                 tails[table.key] = stack.enter_context(
-                    self.tails.read(
+                    self.sources.tails.read(
                         read.cut, check, read.columns.names, _leased(read), read.any_rows
                     )
                 )
@@ -156,7 +159,8 @@ class Relations:
         read = next((read for read in reads.values() if read.is_divisible), None)
         if read is None:
             return ()
-        files = self.store.file_positions(read.cut.cold, read.rows) if read.scans_cold else ()
+        store = self.sources.store
+        files = store.file_positions(read.cut.cold, read.rows) if read.scans_cold else ()
         return split_read(
             read, files, count, statement_time_us=statement_time_us, hides_count=hides_count
         )
@@ -188,30 +192,26 @@ class Relations:
         if table.side is Side.SEAM or not (has_files or is_bound):
             return EVERYTHING
         positions = parsed.positions_of[table]
-        filtered = partial(scan_filter, self.engine, context, positions, plain)
+        filtered = partial(scan_filter, self.sources.engine, context, positions, plain)
         if not all(conjunct.is_fixed for position in positions for conjunct in position):
             return filtered()
-        key = (positions, cut.table_uuid, plain.schema_id, plain.names, context.time_zone)
+        key = (positions, cut.table_uuid, plain.schema_id, plain.names, context.when.time_zone)
         return self._once.get(key, filtered, chars=parsed.chars)
 
     def _relation(
-        self,
-        session: Session,
-        table: ResolvedTable,
-        read: TableRead,
-        tail: LeasedTail | None,
+        self, session: Session, table: ResolvedTable, read: TableRead, tail: LeasedTail | None
     ) -> Relation:
-        cut = read.cut
+        cut, sources = read.cut, self.sources
         rows: list[SqlRelation | ArrowRelation] = []
         if read.side is Side.SEAM:
-            seam = seam_rows(cut, self.pins.facts(cut.table), self.tails.facts(cut))
+            seam = seam_rows(cut, sources.pins.facts(cut.table), sources.tails.facts(cut))
             rows.append(ArrowRelation(pa.Table.from_pylist(seam, schema=SEAM_SCHEMA)))
         if tail is not None:
             read = read.with_tail(tail.least_rows)
         if read.cold is ColdMode.WHOLE:
-            rows.append(self.store.scan(cut.cold, read.rows, read.columns.names, read.files))
+            rows.append(sources.store.scan(cut.cold, read.rows, read.columns.names, read.files))
         elif read.cold is ColdMode.RANGES:
-            scan = self.store.scan(cut.cold, read.rows, span=read.files)
+            scan = sources.store.scan(cut.cold, read.rows, span=read.files)
             rows.append(scan.within(read.cold_ranges, read.since_us))
         if tail is not None and read.tail:
             hot = tail.relations[::-1] if read.newest_first else tail.relations
@@ -250,12 +250,11 @@ def _columns(pin_or_cut: Pin | TableCut) -> TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """What constants depend on: the statement as it came, its parameters in order, its time and time zone."""
+    """What constants depend on: the statement as it came, its parameters in order, its time."""
 
     document: Node
     values: Sequence[Parameter]
-    statement_time: datetime
-    time_zone: str
+    when: When
 
 
 def scan_filter(
@@ -265,13 +264,8 @@ def scan_filter(
 
     def evaluate(constants: Node, columns: str) -> pa.Table:
         values = bound(asking.document, asking.values)
-        return engine.evaluate(
-            constants,
-            columns,
-            {name: values[name] for name in parameters(constants)},
-            statement_time=asking.statement_time,
-            time_zone=asking.time_zone,
-        )
+        needed = {name: values[name] for name in parameters(constants)}
+        return engine.evaluate(constants, columns, needed, asking.when)
 
     values = dict(zip(parameters(asking.document), asking.values, strict=False))
     return file_conditions.scan_filter(evaluate, positions, schema, values)
@@ -283,9 +277,9 @@ class Signatures:
     Binding depends on nothing else, and takes 5 ms: what was prepared is not bound again to be planned.
     """
 
-    def __init__(self, engine: Engine, relations: Relations) -> None:
-        self._engine = engine
+    def __init__(self, relations: Relations) -> None:
         self._relations = relations
+        self._engine = relations.sources.engine
         self._cache = StatementCache()
 
     def has(
@@ -314,9 +308,9 @@ class Signatures:
             document = parsed.over(empty)
             check_breadth(document, breadths)
             result, types = self._engine.describe(document, empty, time_zone=session.zone)
-            names = parameters_of(document)
-            fields = [pa.field(*parameter) for parameter in zip(names, types, strict=True)]
-            return Prepared(result, pa.schema(fields))
+            return Prepared(
+                result, pa.schema(list(zip(parameters(document), types, strict=True)))
+            )
 
         return self._cache.get((parsed, empty, session.zone), described, chars=parsed.chars)
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from planner.errors import BadTicket
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, seal, unseal
+from proxy.engine.macros import When
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.cut import When
 from proxy.query.parsing import ParsedStatement
 from proxy.query.relations import StatementContext
 from proxy.session import TicketSummary
@@ -108,9 +108,9 @@ class TicketCipher:
 
 def summary(ticket: Ticket) -> TicketSummary:
     """Say what a ticket stands for, in the words of the audit log."""
-    part = "" if ticket.share is None else ", a part of it"
+    each = "" if ticket.share is None else ", a part of it"
     return TicketSummary(
-        ticket.sql, {_table_name(table): _cut_text(table) + part for table in ticket.tables}
+        ticket.sql, {_table_name(table): _cut_text(table) + each for table in ticket.tables}
     )
 
 
@@ -127,7 +127,7 @@ def _cut_text(table: TicketTable) -> str:
     snapshot = "empty" if table.snapshot_id is None else f"snapshot {table.snapshot_id}"
     if table.topic is None:
         return snapshot
-    ranges = [f"{part.partition}:{part.start}-{part.stop}" for part in table.ranges]
+    ranges = [f"{each.partition}:{each.start}-{each.stop}" for each in table.ranges]
     more = len(ranges) - _MAX_PARTITIONS
     shortened = ranges[:_MAX_PARTITIONS] + ([f"and {more} more"] if more > 0 else [])
     shortened += [] if table.until is None else ["of a cut that ends earlier"]
@@ -162,19 +162,11 @@ def parameter_values(data: bytes | None) -> list[pa.Scalar]:
 def answer_metadata(ticket: Ticket) -> dict[str, str]:
     """The metadata of an answer's schema: most clients show that, and no other of Flight's."""
     split = "" if ticket.share is None else ticket.share.split
-    return {
-        name: text
-        for name, text in ((CUT_METADATA, ticket.cut), (SPLIT_METADATA, split))
-        if text
-    }
+    texts = {CUT_METADATA: ticket.cut, SPLIT_METADATA: split}
+    return {name: text for name, text in texts.items() if text}
 
 
 def context_of(parsed: ParsedStatement, ticket: Ticket) -> StatementContext:
     """Return what a planned statement's constants depend on."""
     when = When.at(ticket.statement_time_us, ticket.time_zone)
-    return StatementContext(
-        parsed.written,
-        parameter_values(ticket.parameters),
-        when.statement_time,
-        when.time_zone,
-    )
+    return StatementContext(parsed.written, parameter_values(ticket.parameters), when)

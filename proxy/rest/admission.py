@@ -11,15 +11,12 @@ from planner.errors import Overloaded
 from proxy.access.fairness import Queue, Slots
 from proxy.session import Deadline
 
-#: Loads at work, of all users. The other threads are for what takes a moment.
-_LOADS_AT_WORK = 24
-#: Loads at work or waiting, of all users.
-_MAX_LOADS = 1_024
+#: Loads at work, of all users: the other threads are for what takes a moment. Those at work or waiting.
+_LOADS_AT_WORK, _MAX_LOADS = 24, 1_024
 #: Threads of each kind. Argon2 checks two at a time, with threads of its own (``proxy.access.authentication.hashes``).
 _LOGIN_THREADS = 2
 #: Logins at work or waiting, of all users. New ones: two seconds' worth. The others wait for no check.
-_MAX_NEW = 64
-_MAX_PROVED = 1_024
+_MAX_NEW, _MAX_PROVED = 64, 1_024
 
 
 class Loads:

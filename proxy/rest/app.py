@@ -6,8 +6,6 @@ Only reading is served. Every other method on a path of the specification is ref
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -27,7 +25,7 @@ from proxy.flightsql.state.client_session import OF_ONE_CALL, with_settings
 from proxy.ops.call_record import CallRecord, Journal
 from proxy.process.asgi import Receive, Scope, Send
 from proxy.rest.admission import Loads, Logins
-from proxy.rest.catalog import SEPARATOR, LiveCatalog, Page
+from proxy.rest.catalog import SEPARATOR, LiveCatalog, Page, TableRequest
 from proxy.rest.errors import (
     RETRY_AFTER_S,
     BodyTooLarge,
@@ -100,8 +98,7 @@ class RestApplication:
             status, document = answer_of(error, record)
             await JSONResponse(document, status)(scope, receive, send)
             return
-        client = client_of(request.headers.get("user-agent", ""))
-        call = _Call(record, client)
+        call = _Call(record, client_of(request.headers.get("user-agent", "")))
         answer = await self._entered(request, body, call)
         if isinstance(answer, _Load):
             answer = await self._loaded(answer, call, receive)
@@ -121,13 +118,13 @@ class RestApplication:
         login = login_of(request.headers.get("authorization"))
         if login is None:
             return await self._on_thread(
-                self._threads, lambda: self._answer(request, call.record, let_in()), call
+                self._threads, lambda: self._answer(request, call, let_in()), call
             )
         session = await self._checked(login, let_in, call)
         if isinstance(session, Response):
             return session
         return await self._on_thread(
-            self._threads, partial(self._answer, request, call.record, session), call
+            self._threads, partial(self._answer, request, call, session), call
         )
 
     async def _checked(
@@ -137,8 +134,7 @@ class RestApplication:
             with self._logins.slot(login[0], is_proved=self._gate.remembers(*login)) as threads:
                 return await self._on_thread(threads, work, call)
         except Overloaded as error:
-            refusal = _failure(error, call)
-            return await self._on_thread(self._threads, lambda: refusal, call)
+            return await self._on_thread(self._threads, partial(_failure, error, call), call)
 
     async def _loaded(self, load: _Load, call: _Call, receive: Receive) -> Response:
         leaving = asyncio.create_task(self._until_gone(load, receive))
@@ -146,8 +142,7 @@ class RestApplication:
             async with self._loads.slot(load.user, load.deadline):
                 return await self._on_thread(self._threads, load.work, call)
         except (Overloaded, Cancelled) as error:
-            refusal = _failure(error, call)
-            return await self._on_thread(self._threads, lambda: refusal, call)
+            return await self._on_thread(self._threads, partial(_failure, error, call), call)
         finally:
             leaving.cancel()
 
@@ -188,20 +183,15 @@ class RestApplication:
         record.entered(session, peer)
         return session
 
-    def _answer(
-        self, request: Request, record: CallRecord, session: Session
-    ) -> Response | _Load:
+    def _answer(self, request: Request, call: _Call, session: Session) -> Response | _Load:
         rest = _segments(request)
         if rest == ["config"]:
             warehouse = self._catalog.warehouse(session, request.query_params.get("warehouse"))
             return JSONResponse(self._catalog.config(warehouse))
         if rest[0] in ("namespaces", "tables", "views", "transactions"):
-            return self._in(
-                self._catalog.warehouse(session, None), rest, session, request, record
-            )
-        return self._in(
-            self._catalog.warehouse(session, rest[0]), rest[1:], session, request, record
-        )
+            rest = ["", *rest]
+        warehouse = self._catalog.warehouse(session, rest[0])
+        return self._in(warehouse, rest[1:], session, request, call)
 
     def _in(
         self,
@@ -209,7 +199,7 @@ class RestApplication:
         rest: list[str],
         session: Session,
         request: Request,
-        record: CallRecord,
+        call: _Call,
     ) -> Response | _Load:
         is_reading = request.method in _READING
         query = request.query_params
@@ -228,7 +218,7 @@ class RestApplication:
                 page = self._catalog.namespaces(session, warehouse, parent, _paging(request))
                 return _listing("namespaces", page, list)
             case ["namespaces", namespace]:
-                self._catalog.check_namespace(session, warehouse, _levels(namespace))
+                self._catalog.below(session, warehouse, _levels(namespace))
                 if request.method == "HEAD":
                     return Response(status_code=204)
                 return JSONResponse({"namespace": _levels(namespace), "properties": {}})
@@ -239,7 +229,7 @@ class RestApplication:
                     "identifiers", page, lambda name: {"namespace": levels, "name": name[0]}
                 )
             case ["namespaces", namespace, "views"]:
-                self._catalog.check_namespace(session, warehouse, _levels(namespace))
+                self._catalog.below(session, warehouse, _levels(namespace))
                 return JSONResponse({"identifiers": []})
             case ["namespaces", namespace, "views", name]:
                 raise UnknownView(f"{namespace}.{name}: there is no such view.")
@@ -248,7 +238,7 @@ class RestApplication:
                 if request.method == "HEAD":
                     self._catalog.check_table(session, warehouse, table)
                     return Response(status_code=204)
-                return self._load(warehouse, table, session, request, record)
+                return self._load(warehouse, table, session, request, call)
             case _:
                 raise UnknownEndpoint("this catalog does not have that endpoint.")
 
@@ -258,31 +248,28 @@ class RestApplication:
         table: TableName,
         session: Session,
         request: Request,
-        record: CallRecord,
+        call: _Call,
     ) -> _Load:
+        record = call.record
         record.method, record.table = _LOADED, str(table)
         mode = request.query_params.get("snapshots") or "all"
         if mode not in ("all", "refs"):
             raise BadParameter("snapshots is all or refs.")
-        etags = [text.strip() for text in request.headers.get("if-none-match", "").split(",")]
+        etags = request.headers.get("if-none-match", "").split(",")
         session = _with_headers(warehouse.session(session), request)
         limits = self._gate.policy.limits_of(session.user, session.groups)
         deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
-        # Not once it has a place: those that waited for one share what was measured since.
-        arrival_s = self._catalog.now_s()
-        client = client_of(request.headers.get("user-agent", ""))
+        table_request = TableRequest(
+            table,
+            [text.strip().removeprefix("W/") for text in etags],
+            mode == "refs",
+            call.client,
+            # Not once it has a place: those that waited for one share what was measured since.
+            self._catalog.now_s(),
+        )
 
         def work() -> Response:
-            etag, body = self._catalog.load(
-                session,
-                warehouse,
-                table,
-                deadline,
-                etags=[text.removeprefix("W/") for text in etags],
-                only_referenced=mode == "refs",
-                arrival_s=arrival_s,
-                client=client,
-            )
+            etag, body = self._catalog.load(session, warehouse, table_request, deadline)
             record.ended()
             if body is None:
                 return Response(status_code=304, headers={"etag": etag})
@@ -320,8 +307,11 @@ def _login_form(request: Request, body: bytes, call: _Call) -> tuple[str, str] |
         return _refused("unsupported_grant_type", "the grant type is client_credentials.", 400)
     user, password = form.get("client_id"), form.get("client_secret")
     if user is None or password is None:
-        user, password = _basic(request.headers.get("authorization"))
-    if not user or password is None:
+        # RFC 6749, 2.3.1: both are encoded as in a form.
+        user, password = map(
+            unquote_plus, login_of(request.headers.get("authorization")) or ("", "")
+        )
+    if not user:
         return _refused("invalid_request", "client_id and client_secret are needed.", 400)
     return user, password
 
@@ -339,19 +329,6 @@ def _refused(error: str, description: str, status: int) -> Response:
     return JSONResponse({"error": error, "error_description": description}, status)
 
 
-def _basic(authorization: str | None) -> tuple[str | None, str | None]:
-    scheme, _, value = (authorization or "").strip().partition(" ")
-    if scheme.lower() != "basic":
-        return None, None
-    try:
-        text = base64.b64decode(value + "==").decode()
-    except (binascii.Error, ValueError):
-        return None, None
-    user, colon, password = text.partition(":")
-    # RFC 6749, 2.3.1: both are encoded as in a form.
-    return (unquote_plus(user), unquote_plus(password)) if colon else (None, None)
-
-
 async def _body(request: Request) -> bytes:
     """Return the form of a login. Other bodies say nothing that is needed, and are let pass."""
     is_form = _is_login(request)
@@ -367,18 +344,14 @@ async def _body(request: Request) -> bytes:
 
 
 def _is_login(request: Request) -> bool:
-    return [unquote(part) for part in _path(request).split("/")] == [
-        "",
-        "v1",
-        "oauth",
-        "tokens",
-    ]
+    return _path(request) == ["", "v1", "oauth", "tokens"]
 
 
-def _path(request: Request) -> str:
+def _path(request: Request) -> list[str]:
     """The path as it was sent: a name may have a slash in it, encoded."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-    return raw.decode("latin-1").partition("?")[0].rstrip("/")
+    path = raw.decode("latin-1").partition("?")[0].rstrip("/")
+    return [unquote(part) for part in path.split("/")]
 
 
 def _segments(request: Request) -> list[str]:
@@ -387,7 +360,7 @@ def _segments(request: Request) -> list[str]:
     Raises:
         UnknownEndpoint: it does not begin so.
     """
-    parts = [unquote(part) for part in _path(request).split("/")]
+    parts = _path(request)
     if len(parts) < 3 or parts[:2] != ["", "v1"]:
         raise UnknownEndpoint(
             "there is nothing at this address; an Iceberg REST catalog begins at /v1."

@@ -58,6 +58,36 @@ class HandOut:
     by_prefix: Sequence[tuple[str, Mapping[str, str]]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """What a client asks for. ``client``: whose answer differs, if so. ``arrival_s``: as for ``LiveTables.load``."""
+
+    table: TableName
+    etags: Collection[str]
+    only_referenced: bool
+    client: RestClient | None
+    arrival_s: float
+
+    def variant(self, now_s: float) -> tuple[str, int]:
+        """Return what the ETag of its answer ends in, the same for the same answer, and the milliseconds that it tells."""
+        name, now_ms = "-refs" if self.only_referenced else "", 0
+        if self.client is not None:
+            name += f"-{self.client.name}"
+            if self.client.step_ms:
+                now_ms = int(now_s * 1000) // self.client.step_ms * self.client.step_ms
+                name += f"-{now_ms}"
+        return name, now_ms
+
+    def edit(
+        self, document: Mapping[str, Any], location: str, now_ms: int
+    ) -> Mapping[str, Any]:
+        if self.only_referenced:
+            document = with_referenced_snapshots(document)
+        return (
+            document if self.client is None else self.client.answer(document, location, now_ms)
+        )
+
+
 class LiveCatalog:
     """Thread-safe. ``catalogs`` are those that a session may know of; ``credentials`` says what is handed out with a table."""
 
@@ -110,20 +140,9 @@ class LiveCatalog:
         Raises:
             UnknownNamespace: there is no such parent.
         """
-        names = self._below(session, warehouse, parent)
         depth = len(parent) + 1
-        return paged(
-            sorted(
-                {table.namespace[:depth] for table in names if len(table.namespace) >= depth}
-            ),
-            *page,
-        )
-
-    def check_namespace(
-        self, session: Session, warehouse: Warehouse, namespace: Namespace
-    ) -> None:
-        """Raises UnknownNamespace: no table lies in it or below it."""
-        self._below(session, warehouse, namespace)
+        spaces = {table.namespace[:depth] for table in self.below(session, warehouse, parent)}
+        return paged(sorted(name for name in spaces if len(name) == depth), *page)
 
     def tables(
         self,
@@ -132,10 +151,9 @@ class LiveCatalog:
         namespace: Namespace,
         page: tuple[str | None, int | None],
     ) -> Page:
-        names = self._below(session, warehouse, namespace)
-        return paged(
-            sorted({(table.name,) for table in names if table.namespace == namespace}), *page
-        )
+        names = self.below(session, warehouse, namespace)
+        own = {(table.name,) for table in names if table.namespace == namespace}
+        return paged(sorted(own), *page)
 
     def check_table(self, session: Session, warehouse: Warehouse, table: TableName) -> None:
         """Raises UnknownTable, NotAllowed: as ``load``."""
@@ -146,62 +164,34 @@ class LiveCatalog:
         self,
         session: Session,
         warehouse: Warehouse,
-        table: TableName,
+        request: TableRequest,
         deadline: Deadline,
-        *,
-        etags: Collection[str],
-        only_referenced: bool,
-        client: RestClient | None = None,
-        arrival_s: float | None = None,
     ) -> tuple[str, bytes | None]:
-        """Return an answer's ETag, and its body; None where its ETag is among the client's ``etags``.
-
-        ``client``: whose answer differs, if so. ``arrival_s``: as for ``LiveTables.load``.
+        """Return an answer's ETag, and its body; None where its ETag is among those of the request.
 
         Raises:
             UnknownTable, NotAllowed, FederationError: as ``LiveTables.load``.
         """
-        self._check_cut(warehouse, table)
+        self._check_cut(warehouse, request.table)
         if warehouse.cut is not None:
             session = replace(session, cut=warehouse.text, freshness=None, wait_for=None)
-        loaded = self._tables.load(session, table, deadline, arrival_s)
-        variant, edit = self._variant_of(only_referenced, client, loaded.location)
-        config = _handed_out(self._credentials(table))
+        loaded = self._tables.load(session, request.table, deadline, request.arrival_s)
+        variant, now_ms = request.variant(self._wall_clock())
+        config = _handed_out(self._credentials(request.table))
         # New keys are a new answer: a client whose own have expired asks with the ETag of then.
         keys = "" if config == _NOTHING else f"-{hashlib.sha256(config).hexdigest()[:16]}"
         etag = f'{loaded.etag[:-1]}{variant}{keys}"'
-        if etag in etags:
+        if etag in request.etags:
             return etag, None
         metadata = loaded.metadata
         if variant:
             name = loaded.etag + variant
-            before = self._variants.get(name)
-            metadata = before or _encoded(edit(json.loads(metadata)))
+            metadata = self._variants.get(name) or _encoded(
+                request.edit(json.loads(metadata), loaded.location, now_ms)
+            )
             self._variants.put(name, metadata)
-        body = b'{"metadata-location":%s,"metadata":%s,%s}' % (
-            _encoded(loaded.location),
-            metadata,
-            config,
-        )
-        return etag, body
-
-    def _variant_of(
-        self, only_referenced: bool, client: RestClient | None, location: str
-    ) -> tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]]:
-        """Return what a variant's ETag ends in, and its edit; the same text for the same edit."""
-        name, now_ms = "-refs" if only_referenced else "", 0
-        if client is not None:
-            name += f"-{client.name}"
-            if client.step_ms:
-                now_ms = int(self._wall_clock() * 1000) // client.step_ms * client.step_ms
-                name += f"-{now_ms}"
-
-        def edit(document: Mapping[str, Any]) -> Mapping[str, Any]:
-            if only_referenced:
-                document = with_referenced_snapshots(document)
-            return document if client is None else client.answer(document, location, now_ms)
-
-        return name, edit
+        location = _encoded(loaded.location)
+        return etag, b'{"metadata-location":%s,"metadata":%s,%s}' % (location, metadata, config)
 
     @staticmethod
     def _check_cut(warehouse: Warehouse, table: TableName) -> None:
@@ -216,12 +206,16 @@ class LiveCatalog:
                 table=str(table),
             ) from error
 
-    def _below(
+    def below(
         self, session: Session, warehouse: Warehouse, namespace: Namespace
     ) -> list[TableName]:
-        in_cut = None
-        if warehouse.cut is not None:
-            in_cut = {entry.table for entry in warehouse.cut.tables}
+        """The tables in a namespace and below it.
+
+        Raises:
+            UnknownNamespace: there are none.
+        """
+        cut = warehouse.cut
+        in_cut = None if cut is None else {entry.table for entry in cut.tables}
         for is_new in (False, True):
             tables = [
                 table

@@ -1,7 +1,4 @@
-"""How large tails may become: one table's, and all of them together; and when they are packed.
-
-The state of a tail, for status, metrics and health; and the count of what it got.
-"""
+"""How large tails may become, one table's and all together, when they are packed, and their state for status and health."""
 
 from __future__ import annotations
 
@@ -20,20 +17,15 @@ from proxy.engine.segments import Segments
 from proxy.tail.generations import Generation
 
 _log = logging.getLogger(__name__)
-
 #: Bytes that may be added between two measurements of the engine's memory.
 _MEASURE_BYTES = 16 * 1024 * 1024
-
 #: Rows/s. A tail that grows faster is packed afterwards: a fifth of what a follower reaches on one core.
 _LITTLE_ROWS_PER_S = 20_000
-
 #: Arrow bytes of each tail that stay unpacked while memory is not short: most statements are about the newest rows,
 #: and DuckDB 1.5.5 unpacks all texts of a packed row group for one of them (decision 22).
 _NEWEST_BYTES = 32 * 1024 * 1024
-
 #: And of all tails together at most this part of their memory.
 _NEWEST_SHARE = 8
-
 #: Pause after memory ran out.
 _PAUSE_S = 30.0
 
@@ -148,12 +140,8 @@ def _packed(tails: Iterable[Generation]) -> bool:
 def _spilled(tail: Generation, *, is_ours: bool) -> bool:
     if is_ours:
         return tail.spill()
-    if not tail.writing.acquire(blocking=False):
-        return False
-    try:
-        return tail.spill()
-    finally:
-        tail.writing.release()
+    with tail.idle() as is_idle:
+        return is_idle and tail.spill()
 
 
 class Packing:
@@ -173,11 +161,9 @@ class Packing:
         newest_bytes = min(_NEWEST_BYTES, self._max_newest_bytes // max(len(tails), 1))
         for generation in tails:
             while not self._stopped.is_set() and self._is_calm(generation):
-                if generation.writing.acquire(blocking=False):
-                    try:
+                with generation.idle() as is_idle:
+                    if is_idle:
                         generation.close_last()
-                    finally:
-                        generation.writing.release()
                 if not self._packed(generation, newest_bytes):
                     break
 

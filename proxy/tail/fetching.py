@@ -1,7 +1,4 @@
-"""Fetches ranges of topics that are not followed, for one statement, and decodes them as they stream in.
-
-How a statement waits for its follower: as long as records arrive, and until its own time is over.
-"""
+"""Fetches ranges of topics for one statement, or has it wait for the follower: while records arrive and it has time."""
 
 from __future__ import annotations
 
@@ -24,17 +21,19 @@ from proxy.tail.generations import Generation
 from proxy.tail.reader.source import TopicReader
 
 Batches = Generator[pa.RecordBatch, None, None]
+#: Raises when the statement was cancelled or has run out of time.
+Check = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """How a table's ranges are fetched. ``check`` raises when the statement is no longer wanted."""
+    """How a table's ranges are fetched."""
 
     reader: TopicReader
     tally: OutcomeTally
     timeout_s: float
     make_room: MakeRoom
-    check: Callable[[], None]
+    check: Check
 
     def into(
         self,
@@ -75,10 +74,10 @@ class Fetch:
 
 @dataclass(slots=True)
 class Wait:
-    """One statement's wait for ``ranges``. ``check`` raises when it was cancelled or has run out of time."""
+    """One statement's wait for ``ranges``."""
 
     ranges: Sequence[OffsetRange]
-    check: Callable[[], None]
+    check: Check
     clock: Callable[[], float]
     _missing_at_first: int | None = None
     _began_s: float = field(init=False)

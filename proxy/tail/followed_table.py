@@ -6,15 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from planner.errors import (
-    DeadlineExceeded,
-    FederationError,
-    LogUnavailable,
-    UndecodableRecord,
-)
+from planner.errors import DeadlineExceeded, FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.seam.binding import Binding, decoding_key
+from planner.seam.binding import decoding_key
 from planner.seam.cut import HotSlice, TableCut
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
@@ -22,6 +17,7 @@ from proxy.tail.budget import OutcomeTally, TailLimits, TailState
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.reader.source import TailSource, TopicReader
+from proxy.tail.segment import LeasedTail
 
 
 class PinsInUse:
@@ -73,10 +69,18 @@ class FollowedTable:
     #: The newest log ends that statements measured.
     ends: dict[int, int] = field(default_factory=dict)
 
+    def begin(self, missing: Sequence[OffsetRange], watermark: Watermark) -> None:
+        """Hold what has nothing yet from where ``missing`` begins, or from the watermark."""
+        starts = dict(watermark.next) | {item.partition: item.start for item in missing}
+        below = epochs_below(missing, self.generation, watermark)
+        self.generation.begin(starts.items(), below.items())
 
-def key_of(cut: TableCut, binding: Binding, hot: HotSlice) -> tuple[object, ...]:
-    """Name a generation by everything its rows depend on."""
-    schema = cut.cold.schema
+
+def key_of(cut: TableCut) -> tuple[object, ...] | None:
+    """Name a generation by everything its rows depend on; None: the cut has no tail."""
+    schema, hot, binding = cut.cold.schema, cut.hot, cut.binding
+    if hot is None or binding is None:
+        return None
     decoding = decoding_key(schema, binding)
     return (cut.table, cut.table_uuid, schema.schema_id, decoding, hot.topic_id)
 
@@ -113,12 +117,21 @@ def older(epochs: Mapping[int, int], hot: HotSlice) -> dict[int, int]:
     return {at: epoch for at, epoch in epochs.items() if epoch < now.get(at, epoch)}
 
 
-def starts_of(
-    missing: Sequence[OffsetRange], watermark: Watermark
-) -> tuple[tuple[int, int], ...]:
-    """Where a tail begins that has nothing yet: at the watermark, or where a partition's ``missing`` do."""
-    starts = dict(watermark.next) | {item.partition: item.start for item in missing}
-    return tuple(starts.items())
+def leased(
+    generation: Generation,
+    ranges: Sequence[OffsetRange],
+    names: Sequence[str] | None,
+    any_rows: int | None,
+) -> LeasedTail | None:
+    """Lease all of ``ranges``, or what is there of them where that has ``any_rows``; None while there is less."""
+    tail = generation.acquire(ranges, names)
+    if tail is not None or any_rows is None:
+        return tail
+    tail = generation.acquire(generation.present(ranges), names)
+    if tail is not None and tail.least_rows < any_rows:
+        tail.close()
+        return None
+    return tail
 
 
 def state_of(entry: FollowedTable, now_s: float) -> TailState:
@@ -150,15 +163,15 @@ def facts_of(entry: FollowedTable | None, now_s: float) -> TailFacts:
     return TailFacts(entry.generation.stops(), rate)
 
 
-def is_small_part(
+def is_small_fetch(
     generation: Generation,
-    part: Sequence[OffsetRange],
+    only: Sequence[OffsetRange],
     ranges: Sequence[OffsetRange],
     most: int,
 ) -> bool:
-    """Whether to read ``part`` alone: it has at most ``most`` offsets, and ``ranges`` lack more than that."""
+    """Whether to read ``only`` alone: it has at most ``most`` offsets, and ``ranges`` lack more than that."""
     missing = sum(map(len, generation.missing(ranges)))
-    return missing > most >= sum(map(len, part)) and len(part) < len(ranges)
+    return missing > most >= sum(map(len, only)) and len(only) < len(ranges)
 
 
 def surely_fits(
@@ -174,11 +187,8 @@ def surely_fits(
 def raise_undecodable(error: FederationError | None, ranges: Sequence[OffsetRange]) -> None:
     """Raise at once for a record that did not decode: it will not decode for the statement either."""
     if isinstance(error, UndecodableRecord):
-        partition, offset = error.facts["partition"], error.facts["offset"]
-        if any(
-            item.partition == partition and item.start <= cast("int", offset) < item.stop
-            for item in ranges
-        ):
+        partition, offset = error.facts["partition"], cast("int", error.facts["offset"])
+        if any(at.partition == partition and at.start <= offset < at.stop for at in ranges):
             raise UndecodableRecord(error.message, **error.facts) from error
 
 

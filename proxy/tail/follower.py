@@ -1,7 +1,4 @@
-"""Adds to one generation as its topic grows.
-
-How fast a topic is read, for those who wait for the rest of it.
-"""
+"""Adds to one generation as its topic grows, and tells how fast."""
 
 from __future__ import annotations
 
@@ -24,13 +21,13 @@ from proxy.tail.reader.source import Subscription, TopicReader
 
 #: Whether statements of any table are being served.
 IsServing = Callable[[], bool]
-
 #: Takes how many rows and bytes will be added in all, and how many bytes next. Raises TailTooLarge.
 MakeRoom = Callable[[int, int, int], None]
-
 _log = logging.getLogger(__name__)
-
 _STOP_S = 5.0
+#: Older steps say nothing of now.
+_WINDOW_S = 30.0
+_STEPS = 64
 
 
 @dataclass(eq=False)
@@ -191,12 +188,6 @@ class Follower:
         with self.generation.changed:
             self.error = error
             self.generation.changed.notify_all()
-
-
-#: Older steps say nothing of now.
-_WINDOW_S = 30.0
-
-_STEPS = 64
 
 
 class ReadingRate:

@@ -67,7 +67,7 @@ class Generation(TailRanges):
 
     @property
     def packed_size(self) -> int:
-        """Bytes, as Arrow held them, of the rows that were packed in memory."""
+        """The same of those that were packed in memory."""
         return self._size_in(SegmentState.PACKED)
 
     def _size_in(self, state: SegmentState) -> int:
@@ -77,6 +77,16 @@ class Generation(TailRanges):
     @property
     def memory_size(self) -> int:
         return self.size - self.disk_size
+
+    @contextlib.contextmanager
+    def idle(self) -> Iterator[bool]:
+        """Hold ``writing`` in this block unless another thread has it; yield whether it is held."""
+        is_idle = self.writing.acquire(blocking=False)
+        try:
+            yield is_idle
+        finally:
+            if is_idle:
+                self.writing.release()
 
     # --- growing; the caller holds ``writing`` ---
 
@@ -174,9 +184,9 @@ class Generation(TailRanges):
             self._segments.drop(segment.name)
             raise
         segment.ranges = {
-            partition: OffsetRange(partition, starts[partition], stop)
-            for partition, stop in stops.items()
-            if stop > starts[partition]
+            at: OffsetRange(at, starts[at], stop)
+            for at, stop in stops.items()
+            if stop > starts[at]
         }
         return segment
 
@@ -240,12 +250,8 @@ class Generation(TailRanges):
             ]
             # First, so that no statement counts on rows that go now.
             for segment, offsets in zip(unused, below, strict=True):
-                self._begin_at(
-                    {
-                        partition: min(offset, segment.ranges[partition].stop)
-                        for partition, offset in offsets.items()
-                    }
-                )
+                ranges = segment.ranges
+                self._begin_at({at: min(to, ranges[at].stop) for at, to in offsets.items()})
                 segment.trim(offsets)
             for segment in unused:
                 if not segment.ranges:
@@ -281,13 +287,8 @@ class Generation(TailRanges):
                     return False
                 # The last one is closed, too: it may be a third of the tail.
                 segment.on(SegmentEvent.CLOSE)
-            moved = replace(
-                segment,
-                name=self._segments.copy_to_disk(segment.name),
-                append_log=deque(),
-                leases=0,
-                state=SegmentState.SPILLED,
-            )
+            name, on_disk = self._segments.copy_to_disk(segment.name), SegmentState.SPILLED
+            moved = replace(segment, name=name, append_log=deque(), leases=0, state=on_disk)
             with self.changed:
                 among = self._order if segment in self._order else self._arriving
                 among[among.index(segment)] = moved
@@ -297,8 +298,8 @@ class Generation(TailRanges):
     def close_last(self) -> None:
         """Close the last segment if it has its share of the tail: then it is packed once, mostly."""
         with self.changed:
-            share = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
-            if self._order and self._order[-1].rows >= share:
+            rows = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
+            if self._order and self._order[-1].rows >= rows:
                 self._order[-1].on(SegmentEvent.CLOSE)
 
     def clear(self) -> None:
@@ -346,13 +347,9 @@ class Generation(TailRanges):
                 if any(segment.is_dropped for segment in chosen):
                     return True
                 raise
-            packed = Segment(
-                name,
-                ranges,
-                sum(segment.rows for segment in chosen),
-                sum(segment.size for segment in chosen),
-                state=SegmentState.PACKED,
-            )
+            size = sum(segment.size for segment in chosen)
+            rows = sum(segment.rows for segment in chosen)
+            packed = Segment(name, ranges, rows, size, state=SegmentState.PACKED)
             with self.changed:
                 is_same = self._replaced(chosen, packed)
             for segment in chosen if is_same else [packed]:
@@ -372,20 +369,16 @@ class Generation(TailRanges):
         return False
 
     def acquire(
-        self, needed: Mapping[int, OffsetRange], names: Sequence[str] | None = None
+        self, ranges: Iterable[OffsetRange], names: Sequence[str] | None = None
     ) -> LeasedTail | None:
-        """Lease the wanted rows, all columns or these; None while some are missing. Segments stay until it is closed."""
+        """Lease the rows of ``ranges``, all columns or these; None while some are missing. Segments stay until it is closed."""
+        needed = {item.partition: item for item in ranges}
         with self.changed:
             if not self._covers(needed.values()):
                 return None
-            leased = [
-                segment for segment in self._order if segment.ranges.keys() & needed.keys()
-            ]
-            rows = tuple(
-                itertools.chain.from_iterable(
-                    relations(segment, names or self.schema.names, needed) for segment in leased
-                )
-            )
+            leased = [each for each in self._order if each.ranges.keys() & needed.keys()]
+            columns = names or self.schema.names
+            rows = tuple(row for each in leased for row in relations(each, columns, needed))
             least_rows = sum(bare_rows(segment, needed) for segment in leased)
             for segment in leased:
                 segment.leases += 1
@@ -397,9 +390,7 @@ class Generation(TailRanges):
         with self.changed:
             for segment in segments:
                 segment.leases -= 1
-            free = [
-                segment for segment in segments if segment.is_dropped and not segment.leases
-            ]
+            free = [each for each in segments if each.is_dropped and not each.leases]
             for segment in free:
                 segment.on(SegmentEvent.FREE)
         for segment in free:

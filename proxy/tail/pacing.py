@@ -8,8 +8,9 @@ added in pieces. Measurements: docs/decisions/0024-statements-come-first.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from planner.offsets import OffsetRange
 
@@ -80,14 +81,6 @@ IN_OWN_PROCESS = Pacing()
 IN_PROCESS = Pacing(gather_s=0.08)
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """The ranges that the latest statement waits for, forgotten at ``until_s``."""
-
-    ranges: Sequence[OffsetRange] = ()
-    until_s: float = float("-inf")
-
-
 @dataclass(slots=True)
 class Pace:
     """Decides the pace of one follower. ``now_s`` is of one monotonic clock.
@@ -98,20 +91,21 @@ class Pace:
     pacing: Pacing
     #: When a step last was less than a backlog.
     caught_up_at_s: float
-    demand: Demand = field(default_factory=Demand)
+    #: The ranges that the latest statement waits for, and when they are forgotten.
+    demand: tuple[Sequence[OffsetRange], float] = ((), -math.inf)
     #: Pause that is due before more is added.
     pause_debt_s: float = 0.0
 
     def require(self, ranges: Sequence[OffsetRange], now_s: float) -> None:
-        self.demand = Demand(ranges, now_s + self.pacing.demand_s)
+        self.demand = (ranges, now_s + self.pacing.demand_s)
 
     def required(self, now_s: float) -> Sequence[OffsetRange]:
-        demand = self.demand
-        return demand.ranges if now_s <= demand.until_s else ()
+        ranges, until_s = self.demand
+        return ranges if now_s <= until_s else ()
 
     def has_readers(self, now_s: float) -> bool:
         """Whether statements wait for this table now and then: new records are needed soon."""
-        return now_s <= self.demand.until_s
+        return now_s <= self.demand[1]
 
     def note_step(self, rows: int, now_s: float) -> None:
         """Note a step of ``rows``; 0 if nothing came."""

@@ -1,7 +1,4 @@
-"""One native table of a tail, its offset ranges, and the rows that a statement reads of several tables.
-
-How a statement reads a segment: bare where its cut has all of it, else through the cut's ranges.
-"""
+"""One native table of a tail, read bare where a cut has all of it, else through the cut's ranges."""
 
 from __future__ import annotations
 
@@ -108,11 +105,9 @@ class Segment:
             self.has_deletes = True
             self.append_log.clear()
         self.ranges = {
-            partition: OffsetRange(
-                partition, max(item.start, offsets.get(partition, 0)), item.stop
-            )
-            for partition, item in self.ranges.items()
-            if item.stop > offsets.get(partition, 0)
+            at: OffsetRange(at, max(item.start, offsets.get(at, 0)), item.stop)
+            for at, item in self.ranges.items()
+            if item.stop > offsets.get(at, 0)
         }
 
     @property
@@ -235,10 +230,8 @@ def bare_rows(segment: Segment, needed: Mapping[int, OffsetRange]) -> int:
     """Return how many of a segment's first rows are surely within ``needed``: all where it is read bare."""
     if _is_bare(segment, needed):
         return segment.rows
-    inside = (
-        rows for rows, ranges in reversed(segment.append_log) if _is_inside(ranges, needed)
-    )
-    return next(inside, 0)
+    steps = reversed(segment.append_log)
+    return next((rows for rows, ranges in steps if _is_inside(ranges, needed)), 0)
 
 
 def _is_bare(segment: Segment, needed: Mapping[int, OffsetRange]) -> bool:
@@ -279,11 +272,9 @@ def bounded(
     inside = f"(CASE {KAFKA_PARTITION} {cases} ELSE false END)" if cases else "false"
     # Implied by the rest, but lets the engine skip blocks unread.
     lowest = min((item.start for item in ranges), default=0)
-    return SqlRelation(
-        f"{_bare(name, columns).sql} WHERE {KAFKA_OFFSET} >= {lowest} AND {inside}"
-        + (f" AND rowid >= {after}" if after else ""),
-        is_native=True,
-    )
+    later = f" AND rowid >= {after}" if after else ""
+    where = f"{KAFKA_OFFSET} >= {lowest} AND {inside}{later}"
+    return SqlRelation(f"{_bare(name, columns).sql} WHERE {where}", is_native=True)
 
 
 def _joined(

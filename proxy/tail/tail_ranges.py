@@ -45,15 +45,10 @@ class TailRanges:
         ``epochs`` are those of the leaders now.
         """
         with self.changed:
-            rising = [
-                partition
-                for partition, epoch in epochs
-                if self._epochs.get(partition, epoch) < epoch
-            ]
-            return (
-                {partition: self._stops[partition] for partition in rising},
-                {partition: self._epochs[partition] for partition in rising},
-            )
+            rising = [at for at, epoch in epochs if self._epochs.get(at, epoch) < epoch]
+            return {at: self._stops[at] for at in rising}, {
+                at: self._epochs[at] for at in rising
+            }
 
     def prove(self, offsets: Mapping[int, int], epochs: Iterable[tuple[int, int]]) -> None:
         """Note that under these leaders the log has what is held, as far as it still ends at ``offsets``."""
@@ -65,10 +60,8 @@ class TailRanges:
     def ranges(self) -> tuple[OffsetRange, ...]:
         """What is held, sorted by partition."""
         with self.changed:
-            return tuple(
-                OffsetRange(partition, start, self._stops[partition])
-                for partition, start in sorted(self._starts.items())
-            )
+            starts = sorted(self._starts.items())
+            return tuple(OffsetRange(at, start, self._stops[at]) for at, start in starts)
 
     def begins_after(self, needed: Iterable[OffsetRange]) -> bool:
         """Whether a wanted offset lies below what is held."""

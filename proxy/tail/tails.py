@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
@@ -19,18 +19,18 @@ from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import OutcomeTally, Packing, Spilling, TailLimits, TailSpace, TailState
-from proxy.tail.fetching import Fetch, Wait
+from proxy.tail.fetching import Check, Fetch, Wait
 from proxy.tail.followed_table import (
     FollowedTable,
     PinsInUse,
     epochs_below,
     facts_of,
-    is_small_part,
+    is_small_fetch,
     key_of,
     late_fetch,
+    leased,
     needed,
     older,
-    starts_of,
     state_of,
     surely_fits,
 )
@@ -96,24 +96,24 @@ class Tails:
         with self._lock:
             entries = list(self._entries.values())
             self._entries.clear()
+        followers = [entry.follower for entry in entries if entry.follower is not None]
+        for follower in followers:
+            follower.stop()
+        for follower in followers:
+            follower.join()
         for entry in entries:
-            if entry.follower is not None:
-                entry.follower.stop()
-        for entry in entries:
-            if entry.follower is not None:
-                entry.follower.join()
             with entry.generation.writing:
                 entry.generation.clear()
 
     def read(
         self,
         cut: TableCut,
-        check: Callable[[], None],
+        check: Check,
         names: Sequence[str] | None = None,
-        part: Sequence[OffsetRange] | None = None,
+        only: Sequence[OffsetRange] | None = None,
         any_rows: int | None = None,
     ) -> LeasedTail:
-        """Return the rows of the cut's hot ranges, or of ``part`` of these, in no particular order. The caller closes them.
+        """Return the rows of the cut's hot ranges, or of ``only`` of these, in no particular order. The caller closes them.
 
         ``names`` are the columns they have; None: all. ``any_rows``: any so many of them do.
 
@@ -125,26 +125,25 @@ class Tails:
             OffsetsExpired, LogTruncated, TopicRecreated, LogUnavailable, UndecodableRecord: as the log and
                 the decoder.
         """
-        if cut.hot is None or cut.binding is None or cut.watermark is None:
+        if cut.hot is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
-        if part is not None and not part:
+        if only is not None and not only:
             # Nor is it followed yet: where its partitions begin is for a statement to say that reads some.
             return LeasedTail(())
-        entry = self._entry(cut, cut.binding, cut.hot)
-        hot = cut.hot if part is None else replace(cut.hot, ranges=tuple(part))
-        needed_ranges = {item.partition: item for item in hot.ranges}
+        entry = self._entry(cut, cut.hot)
+        hot = cut.hot if only is None else replace(cut.hot, ranges=tuple(only))
         wait = Wait(hot.ranges, check, self.clock)
         self._check_history(entry, cut.hot)
-        while (tail := _leased(entry.generation, needed_ranges, names, any_rows)) is None:
+        while (tail := leased(entry.generation, hot.ranges, names, any_rows)) is None:
             if entry.generation.begins_after(hot.ranges):
                 return self._alone(entry, hot, cut.watermark, check, names)
-            if is_small_part(entry.generation, hot.ranges, cut.hot.ranges, FETCHED_RECORDS):
+            if is_small_fetch(entry.generation, hot.ranges, cut.hot.ranges, FETCHED_RECORDS):
                 self._begin_following(entry, cut.hot, cut.watermark)
                 return self._alone(entry, hot, cut.watermark, check, names)
             if not wait.once(entry):
                 self._fetch(entry, hot, cut.watermark, check)
             if entry.generation.is_retired:
-                entry = self._entry(cut, cut.binding, cut.hot)
+                entry = self._entry(cut, cut.hot)
         self._note(entry, cut.watermark)
         self._forget(entry)
         self._follow(entry)
@@ -152,35 +151,24 @@ class Tails:
 
     def expect(self, cut: TableCut) -> None:
         """Announce a cut that will be read soon: its follower adds what has arrived. Does not wait."""
-        if cut.hot is None or cut.binding is None:
-            return
-        with self._lock:
-            entry = self._entries.get(key_of(cut, cut.binding, cut.hot))
-        if entry is not None and entry.follower is not None:
+        entry = self._entry_of(cut)
+        if entry is not None and entry.follower is not None and cut.hot is not None:
             missing = entry.generation.missing(cut.hot.ranges)
             if missing:
                 entry.follower.request(missing)
 
     def facts(self, cut: TableCut) -> TailFacts:
         """Return what is read of a cut's tail just now."""
-        if cut.hot is None or cut.binding is None:
-            return TailFacts({})
-        with self._lock:
-            entry = self._entries.get(key_of(cut, cut.binding, cut.hot))
-        return facts_of(entry, self.clock())
+        return facts_of(self._entry_of(cut), self.clock())
 
     def states(self) -> tuple[TailState, ...]:
         """Return the state of every tail, sorted by table."""
-        with self._lock:
-            entries = list(self._entries.values())
-        states = [state_of(entry, self.clock()) for entry in entries]
+        states = [state_of(entry, self.clock()) for entry in self._every()]
         return tuple(sorted(states, key=lambda state: state.table))
 
     def pack(self) -> None:
         """Pack the tails that few rows were added to since the last call. One thread at a time."""
-        with self._lock:
-            tails = [entry.generation for entry in self._entries.values()]
-        self._packing.work(tails)
+        self._packing.work([entry.generation for entry in self._every()])
 
     # --- how a cut gets covered ---
 
@@ -199,11 +187,7 @@ class Tails:
             entry.generation.prove(offsets, hot.epochs)
 
     def _fetch(
-        self,
-        entry: FollowedTable,
-        hot: HotSlice,
-        watermark: Watermark,
-        check: Callable[[], None],
+        self, entry: FollowedTable, hot: HotSlice, watermark: Watermark, check: Check
     ) -> None:
         """Add what the cut lacks, or have it followed, one statement of a table at a time."""
         generation, limits, ranges = entry.generation, entry.limits, hot.ranges
@@ -228,7 +212,7 @@ class Tails:
                     generation.trim(watermark)
                 below = epochs_below(missing, generation, watermark)
                 if entry.follower is None and sum(map(len, missing)) > FETCHED_RECORDS:
-                    generation.begin(starts_of(missing, watermark), below.items())
+                    entry.begin(missing, watermark)
                     if self._follow(entry):
                         return
                 has_more = bool(generation.stops())
@@ -237,7 +221,7 @@ class Tails:
                     fetch.into(generation, missing, older(below, hot), hot.epochs.as_dict())
                 except (LogUnavailable, DeadlineExceeded) as error:
                     # Where brokers are slow it is followed from here on: the next statement finds more.
-                    generation.begin(starts_of(missing, watermark), below.items())
+                    entry.begin(missing, watermark)
                     if self._follow(entry) and isinstance(error, DeadlineExceeded):
                         raise late_fetch(entry, missing, error) from error
                     raise
@@ -256,7 +240,7 @@ class Tails:
         entry: FollowedTable,
         hot: HotSlice,
         watermark: Watermark,
-        check: Callable[[], None],
+        check: Check,
         names: Sequence[str] | None,
     ) -> LeasedTail:
         """Read a cut older than the generation by itself, so that newer statements keep theirs."""
@@ -264,25 +248,17 @@ class Tails:
         ranges, below = hot.ranges, epochs_below(hot.ranges, alone, watermark)
         try:
             self._fetcher(entry, alone, check).into(alone, ranges, older(below, hot), {})
-            tail = alone.acquire({item.partition: item for item in ranges}, names)
+            tail = alone.acquire(ranges, names)
         finally:
             alone.clear()
         if tail is None:
             raise AssertionError(f"{entry.table}: a fetch did not cover its ranges")
         return tail
 
-    def _fetcher(
-        self, entry: FollowedTable, generation: Generation, check: Callable[[], None]
-    ) -> Fetch:
-        return Fetch(
-            entry.reader,
-            entry.tally,
-            entry.limits.fetch_timeout_s,
-            lambda rows, size, more: self._make_room(
-                generation, entry.limits, rows, size, more
-            ),
-            check,
-        )
+    def _fetcher(self, entry: FollowedTable, generation: Generation, check: Check) -> Fetch:
+        make_room = partial(self._make_room, generation, entry.limits)
+        timeout_s = entry.limits.fetch_timeout_s
+        return Fetch(entry.reader, entry.tally, timeout_s, make_room, check)
 
     def _make_room(
         self, generation: Generation, limits: TailLimits, rows: int, size: int, more: int
@@ -290,18 +266,29 @@ class Tails:
         """Refuse what is beyond the table's limits; keep all tables within theirs."""
         limits.check(generation.table, generation.rows + rows, generation.size + size)
         if self._spilling is not None and more:
-            with self._lock:
-                tails = [entry.generation for entry in self._entries.values()]
-            self._spilling.make_room(generation, more, {*tails, generation})
+            tails = {entry.generation for entry in self._every()}
+            self._spilling.make_room(generation, more, tails | {generation})
 
     # --- which generations there are ---
 
-    def _entry(self, cut: TableCut, binding: Binding, hot: HotSlice) -> FollowedTable:
-        key, now = key_of(cut, binding, hot), self.clock()
+    def _every(self) -> list[FollowedTable]:
+        with self._lock:
+            return list(self._entries.values())
+
+    def _entry_of(self, cut: TableCut) -> FollowedTable | None:
+        """Return the tail of a cut; None: it has none, or no statement has read it."""
+        key = key_of(cut)
+        with self._lock:
+            return None if key is None else self._entries.get(key)
+
+    def _entry(self, cut: TableCut, hot: HotSlice) -> FollowedTable:
+        key, now = key_of(cut), self.clock()
+        if key is None or cut.binding is None:
+            raise ValueError(f"{cut.table} has no tail")
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                entry = self._new(cut, binding, hot, now)
+                entry = self._new(cut, cut.binding, hot, now)
                 self._entries[key] = entry
             entry.used_at = now
             for item in hot.ranges:
@@ -315,30 +302,21 @@ class Tails:
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
         source = TailSource(str(cut.table), schema, binding, hot.topic, hot.topic_id)
-        return FollowedTable(
-            cut.table,
-            source,
-            self.readers(source),
-            Generation(source.table, schema.arrow, self.segments),
-            OutcomeTally(),
-            self.limits.of(binding),
-            PinsInUse(self.following.keep_s),
-            now,
-        )
+        generation = Generation(source.table, schema.arrow, self.segments)
+        limits, pins = self.limits.of(binding), PinsInUse(self.following.keep_s)
+        reader, tally = self.readers(source), OutcomeTally()
+        return FollowedTable(cut.table, source, reader, generation, tally, limits, pins, now)
 
     def _retire(self, key: tuple[object, ...]) -> None:
         """Free a generation, unless a statement is at work in it. The caller holds the lock."""
         entry = self._entries[key]
-        if not entry.generation.writing.acquire(blocking=False):
-            return
-        try:
-            if entry.follower is not None:
-                entry.follower.stop()
-            entry.generation.is_retired = True
-            entry.generation.clear()
-        finally:
-            entry.generation.writing.release()
-        del self._entries[key]
+        with entry.generation.idle() as is_idle:
+            if is_idle:
+                if entry.follower is not None:
+                    entry.follower.stop()
+                entry.generation.is_retired = True
+                entry.generation.clear()
+                del self._entries[key]
 
     def _note(self, entry: FollowedTable, watermark: Watermark) -> None:
         with self._lock:
@@ -346,11 +324,9 @@ class Tails:
 
     def _forget(self, entry: FollowedTable) -> None:
         """Drop what no pin in use needs, unless rows are being added: the next round does it then."""
-        if entry.generation.writing.acquire(blocking=False):
-            try:
+        with entry.generation.idle() as is_idle:
+            if is_idle:
                 entry.generation.forget(entry.pins)
-            finally:
-                entry.generation.writing.release()
 
     def _before_step(self, entry: FollowedTable, rows: int, size: int, more: int) -> None:
         """``make_room`` of ``Follower``: it trims too, since it may be adding whenever others would."""
@@ -365,20 +341,19 @@ class Tails:
         if entry.follower is not None:
             return True
         with self._lock:
-            followed = sum(entry_.follower is not None for entry_ in self._entries.values())
-            is_registered = any(entry_ is entry for entry_ in self._entries.values())
+            every = self._entries.values()
+            is_full = (
+                sum(each.follower is not None for each in every) >= self.following.max_tables
+            )
             if (
                 entry.follower is not None
-                or not is_registered
-                or followed >= self.following.max_tables
+                or is_full
+                or all(each is not entry for each in every)
             ):
                 return entry.follower is not None
+            make_room = partial(self._before_step, entry)
             entry.follower = self.make_follower(
-                entry.reader,
-                entry.generation,
-                entry.tally,
-                partial(self._before_step, entry),
-                self.is_serving,
+                *(entry.reader, entry.generation, entry.tally, make_room, self.is_serving),
                 pacing=self.pacing,
             )
             entry.follower.start()
@@ -389,26 +364,22 @@ class Tails:
     ) -> None:
         """Have a tail followed from where it begins, unless a statement is at work in it."""
         generation = entry.generation
-        if entry.follower is not None or not generation.writing.acquire(blocking=False):
+        if entry.follower is not None:
             return
-        try:
-            if not generation.is_retired and not generation.ends_before(hot.ranges):
+        with generation.idle() as is_idle:
+            if is_idle and not generation.is_retired and not generation.ends_before(hot.ranges):
                 missing = generation.missing(needed(hot.ranges, watermark))
-                below = epochs_below(missing, generation, watermark)
                 self._note(entry, watermark)
-                generation.begin(starts_of(missing, watermark), below.items())
+                entry.begin(missing, watermark)
                 self._follow(entry)
-        finally:
-            generation.writing.release()
 
     def note_pin(self, pin: Pin) -> None:
         """Note that statements use this pin from now on: rows that it took over need not stay."""
         if pin.watermark is None:
             return
-        with self._lock:
-            entries = [entry for entry in self._entries.values() if entry.table == pin.table]
-        for entry in entries:
-            if entry.source.topic_id == pin.watermark.topic_id:
+        for entry in self._every():
+            source = (entry.table, entry.source.topic_id)
+            if source == (pin.table, pin.watermark.topic_id):
                 self._note(entry, pin.watermark)
                 self._forget(entry)
 
@@ -423,21 +394,3 @@ class Tails:
                 is_pinned = entry.table in following.tables
                 if is_superseded or (unused_s > following.idle_s and not is_pinned):
                     self._retire(key)
-
-
-def _leased(
-    generation: Generation,
-    needed_ranges: Mapping[int, OffsetRange],
-    names: Sequence[str] | None,
-    any_rows: int | None,
-) -> LeasedTail | None:
-    """Lease all that is needed, or what is there of it where that has ``any_rows``; None while there is less."""
-    tail = generation.acquire(needed_ranges, names)
-    if tail is not None or any_rows is None:
-        return tail
-    present = generation.present(needed_ranges.values())
-    tail = generation.acquire({item.partition: item for item in present}, names)
-    if tail is not None and tail.least_rows < any_rows:
-        tail.close()
-        return None
-    return tail

@@ -94,7 +94,9 @@ def run(
     ``lake``: by default on this disk. ``among``: by default everybody whom there is to kill.
     """
     lake = lake or sqlite_lake(folder, TABLE)
-    with Broker(folder / "kafka", jvm_flags=quick_jvm("kafka"), start_timeout_s=900) as broker:
+    broker = Broker(folder / "kafka", jvm_flags=quick_jvm("kafka"))
+    broker.start_timeout_s = 900
+    with broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
         admin = AdminClient({**kafka, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)

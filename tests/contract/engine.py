@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,10 @@ from planner.statement.gate import check
 from planner.statement.references import references
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation
+from proxy.engine.running import working_for
+from proxy.session import Deadline
 
 NOW = dt.datetime(2026, 3, 1, 23, 30, 15, 250_000, tzinfo=dt.UTC)
 LONG = "SELECT count(*) FROM range(4000000000) a(i), range(1000) b(j) WHERE i + j = 7"
@@ -32,10 +36,15 @@ def table(
     sql: str,
     relations: Sequence[Relation] = (),
     parameters: Sequence[object] = (),
-    **options: Any,
+    *,
+    time_zone: str = "UTC",
+    deadline: Deadline | None = None,
+    owner: str | None = None,
 ) -> pa.Table:
     document = prepared(engine, sql, relations)
-    with engine.run(document, relations, parameters, statement_time=NOW, **options) as result:
+    caller = nullcontext() if deadline is None else working_for(deadline, owner)
+    when = When(NOW, time_zone)
+    with caller, engine.run(document, relations, parameters, when=when) as result:
         return pa.Table.from_batches(list(result), result.schema)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from planner.names import TableName
+from planner.schema import Column
 from proxy.engine import statement_cache as once
 from proxy.engine.engine import Engine
 from proxy.query.parsing import ParsedStatement
@@ -70,6 +73,37 @@ def test_parameters_are_bound_once_more_where_columns_depend_on_them(
     finally:
         forget(board, tails)
     assert bound == times
+
+
+@pytest.mark.parametrize(
+    ("sql", "times"),
+    [
+        ("SELECT n FROM lake.net.hosts WHERE n > 1 + 1", 1),
+        ("SELECT count(n) FROM lake.net.hosts WHERE n > 1 + 1", 0),
+        ("SELECT n FROM lake.net.hosts WHERE n > 1 + 1 ORDER BY n", 0),
+    ],
+)
+def test_constants_are_worked_out_at_the_plan_only_where_the_answer_can_be_split(
+    sql: str, times: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated = 0
+    evaluate = Engine.evaluate
+
+    def counted(*inputs: Any, **settings: Any) -> Any:
+        nonlocal evaluated
+        evaluated += 1
+        return evaluate(*inputs, **settings)
+
+    monkeypatch.setattr(Engine, "evaluate", counted)
+    store, hosts = MemoryColdStore(), TableName.parse("lake.net.hosts")
+    store.create(hosts, (Column(0, "n", pa.int64()),))
+    store.append(hosts, pa.table({"n": [1, 2]}))
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    try:
+        statements.plan(replace(SESSION, max_endpoints=2), sql, None, Deadline(60))
+    finally:
+        forget(board, tails)
+    assert evaluated == times
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
 from connectors.iceberg.errors import DamagedFile
+from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.file_io import OwnFiles
 from connectors.iceberg.relations import read_sql
 from connectors.iceberg.scan.allowed_locations import Reach
@@ -543,7 +544,7 @@ def test_what_the_extension_cannot_read_in_a_statement_is_refused_before_its_sca
     def try_manifests(_location: str, _snapshot_id: int) -> None:
         raise kind("required field is NULL.")
 
-    store = lake_of_files.store(try_manifests=try_manifests)
+    store = lake_of_files.store(engine=EngineCalls(try_manifests=try_manifests))
     cold = slice_of(store)
     for read in (lambda: store.scan(cold), lambda: store.shares(cold, EVERYTHING, ("id",), 2)):
         with pytest.raises(UnsupportedFile) as refused:
@@ -566,7 +567,7 @@ def test_a_store_that_does_not_answer_is_named_as_such_and_tried_again(
         if len(tried) == 1:
             raise ColdStoreUnavailable("a file of the table could not be read; try again.")
 
-    store = lake_of_files.store(try_manifests=try_manifests)
+    store = lake_of_files.store(engine=EngineCalls(try_manifests=try_manifests))
     cold = slice_of(store)
     with pytest.raises(ColdStoreUnavailable, match="try again"):
         store.scan(cold)

@@ -22,6 +22,7 @@ from planner.ports import ArrowRelation, SqlRelation
 from planner.schema import Column, TableSchema
 from planner.statement.gate import check
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from tests.contract.engine import NOW, arrow, prepared, rows, table, value
 from tests.fixtures.engine import Place
@@ -120,17 +121,17 @@ def test_names_may_be_any_text(engine: Engine) -> None:
 
 def test_internal_tables_cannot_be_seen_by_other_statements(engine: Engine) -> None:
     document = prepared(engine, "SELECT * FROM flows", [arrow("flows", FLOWS)])
-    result = engine.run(document, [arrow("flows", FLOWS)], statement_time=NOW)
+    result = engine.run(document, [arrow("flows", FLOWS)], when=When(NOW))
     with pytest.raises(BadStatement):
-        engine.run(engine.parse("SELECT * FROM temp.main.part_0_0"), (), statement_time=NOW)
+        engine.run(engine.parse("SELECT * FROM temp.main.source_0_0"), (), when=When(NOW))
     with pytest.raises(BadStatement):
-        engine.run(engine.parse('SELECT * FROM "lake.net.flows"'), (), statement_time=NOW)
+        engine.run(engine.parse('SELECT * FROM "lake.net.flows"'), (), when=When(NOW))
     assert sum(batch.num_rows for batch in result) == 3
 
 
 def used_bytes(engine: Engine, tag: str = "%") -> int:
     sql = f"SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT AS n FROM duckdb_memory() WHERE tag LIKE '{tag}'"
-    with engine.run(engine.parse(sql), (), statement_time=NOW) as result:
+    with engine.run(engine.parse(sql), (), when=When(NOW)) as result:
         return int(next(iter(result)).column("n")[0].as_py())
 
 
@@ -138,7 +139,7 @@ def test_closing_a_statement_frees_its_rows(engine: Engine) -> None:
     before = used_bytes(engine)
     content = pa.table({"t": [str(number) * 20 for number in range(300_000)]})
     document = prepared(engine, "SELECT * FROM big", [arrow("big", content)])
-    result = engine.run(document, [arrow("big", content)], statement_time=NOW)
+    result = engine.run(document, [arrow("big", content)], when=When(NOW))
     value = used_bytes(engine)
     result.close()
     assert value > before + (1 << 20)
@@ -348,7 +349,7 @@ def test_what_is_described_is_what_runs(engine: Engine) -> None:
         values = [example(kind) for kind in items]
         if "date_trunc" in sql or "INTERVAL" in sql:
             values = ["1 day" if "INTERVAL" in sql else "day"]
-        with engine.run(document, [relation], values, statement_time=NOW) as result:
+        with engine.run(document, [relation], values, when=When(NOW)) as result:
             assert result.schema == schema
 
 

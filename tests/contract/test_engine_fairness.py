@@ -152,8 +152,11 @@ def test_who_is_brief_does_not_fail_for_the_memory_of_one_who_runs_longer(
                 time.sleep(0.01)
 
         def hold() -> None:
-            with closing(engine._connection.cursor()) as cursor:
-                call = EngineCall(cursor, engine.watch, Deadline(SOON_S), "limited")
+            with (
+                closing(engine._connection.cursor()) as cursor,
+                working_for(Deadline(SOON_S), "limited"),
+            ):
+                call = EngineCall(cursor, engine.watch)
                 call.began_s -= 4 * SOON_S
                 call.call(fill)
 

@@ -10,6 +10,7 @@ from planner.errors import (
     UnsupportedStatement,
 )
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from tests.contract.engine import NOW, arrow, prepared, rows, table, value
 
 # --- time ---
@@ -37,9 +38,7 @@ def test_the_clock_stands_still_and_keeps_its_type(engine: Engine, call: str) ->
     first, again = rows(engine, sql), rows(engine, sql)
     assert first == again
     document = engine.parse(f"SELECT typeof(system.main.{plain(call)}) AS kind")
-    with engine.run(
-        document, (), statement_time=NOW
-    ) as result:  # around the gate: the built-in
+    with engine.run(document, (), when=When(NOW)) as result:  # around the gate: the built-in
         assert first[0]["kind"] == next(iter(result)).column("kind")[0].as_py()
 
 
@@ -118,7 +117,7 @@ def test_a_bounded_function_is_the_built_in_for_ordinary_arguments(
 ) -> None:
     ours = value(engine, f"SELECT ({call})::VARCHAR")
     document = engine.parse(f"SELECT (system.main.{call})::VARCHAR AS v")
-    with engine.run(document, (), statement_time=NOW) as result:
+    with engine.run(document, (), when=When(NOW)) as result:
         assert ours == next(iter(result)).column("v")[0].as_py()
 
 

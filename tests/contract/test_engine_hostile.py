@@ -20,7 +20,9 @@ from planner.statement.gate import check
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation
+from proxy.engine.running import working_for
 from proxy.session import Deadline
 from tests.harness.hostile_statements import LARGE
 
@@ -73,7 +75,10 @@ def answer(engine: Engine, sql: str) -> pa.Table:
 
 
 def _run(engine: Engine, document: dict[str, object]) -> pa.Table:
-    with engine.run(document, [RELATION], statement_time=NOW, deadline=Deadline(5)) as result:
+    with (
+        working_for(Deadline(5), None),
+        engine.run(document, [RELATION], when=When(NOW)) as result,
+    ):
         return pa.Table.from_batches(list(result), result.schema)
 
 

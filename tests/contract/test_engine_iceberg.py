@@ -15,6 +15,7 @@ from planner.ports import ArrowRelation, SqlRelation
 from planner.statement.references import references
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation, nested, prelude
 from tests.fixtures.engine import Place
 
@@ -67,7 +68,7 @@ MEMORY = Relation("lake.n.t", ROWS.schema, (ArrowRelation(ROWS),))
 def answer(engine: Engine, sql: str, relation: Relation) -> str:
     document = engine.parse(sql)
     document = rewrite(document, dict.fromkeys(references(document), relation.name))
-    with engine.run(document, [relation], statement_time=NOW) as result:
+    with engine.run(document, [relation], when=When(NOW)) as result:
         # As text: NaN is not equal to itself.
         return repr(pa.Table.from_batches(list(result), result.schema).to_pylist())
 

@@ -16,6 +16,8 @@ from planner.errors import (
     LimitExceeded,
 )
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
+from proxy.engine.running import working_for
 from proxy.session import Deadline
 from tests.contract.engine import LONG, NOW, prepared, table, value
 
@@ -53,7 +55,7 @@ def test_an_engine_is_idle_unless_a_statement_is_at_work_in_it(engine: Engine) -
 def test_results_stream_and_can_be_left_early(engine: Engine) -> None:
     document = prepared(engine, "SELECT i, i::VARCHAR AS t FROM range(1000000000000) r(i)")
     started = time.monotonic()
-    with engine.run(document, (), statement_time=NOW) as result:
+    with engine.run(document, (), when=When(NOW)) as result:
         batch = next(iter(result))
     assert batch.num_rows >= 1_000
     assert time.monotonic() - started < 5
@@ -65,7 +67,7 @@ def test_order_survives(engine: Engine) -> None:
         "FROM range(20000) r(i), (SELECT string_agg('0123456789', '') AS t FROM range(30000)) "
         "ORDER BY i DESC"
     )
-    with engine.run(prepared(engine, sql), (), statement_time=NOW) as result:
+    with engine.run(prepared(engine, sql), (), when=When(NOW)) as result:
         batches = list(result)
     numbers = [number for batch in batches for number in batch.column("i").to_pylist()]
     assert numbers == list(range(19_999, -1, -1))
@@ -73,14 +75,14 @@ def test_order_survives(engine: Engine) -> None:
 
 def test_an_error_on_the_way_is_an_error_not_an_end(engine: Engine) -> None:
     sql = "SELECT CASE WHEN i = 3000000 THEN error('late') ELSE i END AS i FROM range(4000000) r(i)"
-    result = engine.run(prepared(engine, sql), (), statement_time=NOW)
+    result = engine.run(prepared(engine, sql), (), when=When(NOW))
     with pytest.raises(BadStatement, match="late"):
         list(result)
 
 
 def test_two_results_are_open_at_once(engine: Engine) -> None:
-    first = engine.run(prepared(engine, "SELECT * FROM range(300000)"), (), statement_time=NOW)
-    second = engine.run(prepared(engine, "SELECT * FROM range(300000)"), (), statement_time=NOW)
+    first = engine.run(prepared(engine, "SELECT * FROM range(300000)"), (), when=When(NOW))
+    second = engine.run(prepared(engine, "SELECT * FROM range(300000)"), (), when=When(NOW))
     pairs = zip(first, second, strict=True)
     assert sum(one.num_rows + other.num_rows for one, other in pairs) == 600_000
 
@@ -111,7 +113,10 @@ def test_a_statement_cancelled_before_it_starts_does_not_run(engine: Engine) -> 
 def test_a_stream_is_cancelled_between_batches(engine: Engine) -> None:
     document = prepared(engine, "SELECT * FROM range(1000000000000)")
     deadline = Deadline(SOON_S)
-    with engine.run(document, (), statement_time=NOW, deadline=deadline) as result:
+    with (
+        working_for(deadline, None),
+        engine.run(document, (), when=When(NOW)) as result,
+    ):
         batches = iter(result)
         next(batches)
         deadline.cancellation.request()

@@ -11,6 +11,7 @@ from planner.ports import SqlRelation
 from planner.statement.references import references
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import AccessFilter, Relation
 from tests.contract.engine import NOW, arrow, rows, value
 from tests.fixtures.engine import Place
@@ -110,7 +111,7 @@ def test_an_expression_that_fails_hides_its_row_or_its_value(engine: Engine) -> 
             [{"id": "1", "name": "a"}, {"id": None, "name": "b"}, {"id": None, "name": "c"}],
         ),
     ):
-        relation = Relation(people.name, people.schema, people.parts, access_filter)
+        relation = Relation(people.name, people.schema, people.sources, access_filter)
         assert rows(engine, "FROM people", [relation]) == expected
         assert rows(engine, "SELECT count(*) AS n FROM people", [relation]) == [
             {"n": len(expected)}
@@ -137,7 +138,7 @@ def test_columns_are_not_called_after_our_relations(engine: Engine) -> None:
     document = engine.parse("SELECT (SELECT count(*) FROM people), EXISTS (FROM people)")
     reply = rewrite(document, dict.fromkeys(references(document), people.name))
     schema, _ = engine.describe(reply, [people])
-    with engine.run(reply, [people], statement_time=NOW) as result:
+    with engine.run(reply, [people], when=When(NOW)) as result:
         batches = list(result)
         assert result.schema.names == schema.names == batches[0].schema.names
     assert "__tc:" not in str(schema.names)

@@ -14,6 +14,7 @@ from planner.statement.ast import parameters
 from planner.statement.conditions import conjuncts
 from planner.statement.references import references
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.query.relations import StatementContext, scan_filter
 
 NOW = dt.datetime(2026, 4, 1, tzinfo=dt.UTC)
@@ -57,7 +58,7 @@ def test_plain_operands_come_to_what_the_engine_says(
         sql = f"SELECT * FROM a.b.c WHERE {chosen.choice(CONDITIONS).format(*places)}"
         document = engine.parse(sql)
         values = chosen.choices(INPUTS, k=len(parameters(document)))
-        asking = StatementContext(document, values, NOW, "UTC")
+        asking = StatementContext(document, values, When(NOW))
         (reference,) = references(document)
         request = conjuncts(document)[reference]
         before = len(evaluated)

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from proxy.engine.running import give_way
-from proxy.process.watchdog import Watchdog, starved_share, thread_times
+from proxy.process.watchdog import Watchdog, starved_fraction, thread_times
 
 
 def test_only_what_threads_waited_for_a_processor_is_starved() -> None:
     before = {"1": (0, 0), "2": (50, 10), "9": (7, 7)}
-    assert starved_share(before, {"1": (10, 0), "2": (50, 10)}) == 0
-    assert starved_share(before, {"1": (10, 0), "2": (60, 70), "3": (5, 900)}) == 0.75
-    assert starved_share(before, before) == starved_share({}, before) == 0
+    assert starved_fraction(before, {"1": (10, 0), "2": (50, 10)}) == 0
+    assert starved_fraction(before, {"1": (10, 0), "2": (60, 70), "3": (5, 900)}) == 0.75
+    assert starved_fraction(before, before) == starved_fraction({}, before) == 0
 
 
 def test_threads_are_read_and_what_is_no_number_is_left_out(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_thread_that_gives_way_to_a_busy_process_is_excused() -> None:
 def test_a_late_call_of_a_starved_process_gets_more_time(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.process.watchdog.starved_share", lambda *_: share)
+    monkeypatch.setattr("proxy.process.watchdog.starved_fraction", lambda *_: share)
     watchdog = Watchdog(grace_s=1.0, max_process_bytes=None)
     before_s = watchdog._lost_s
     for _ in range(40):

@@ -20,6 +20,7 @@ from planner.statement.references import references
 from planner.statement.rewrite import quote_date_parts
 from proxy.engine import macros
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.query.relations import StatementContext, scan_filter
 
 NOW = dt.datetime(2026, 4, 1, 12, 30, tzinfo=dt.UTC)
@@ -71,7 +72,7 @@ def test_files_and_row_groups_are_pruned(
 ) -> None:
     document = engine.parse(f"SELECT * FROM a.b.c WHERE {condition}")
     (reference,) = references(document)
-    context = StatementContext(document, (), NOW, "UTC")
+    context = StatementContext(document, (), When(NOW))
     schema = TableSchema(0, (Column(1, "ts", ZONED),))
     (conditions,) = scan_filter(engine, context, conjuncts(document)[reference], schema)
     lower = next(each for each in conditions if each.operator in (">", ">=", "between"))
@@ -90,7 +91,7 @@ def test_files_and_row_groups_are_pruned(
 def test_a_column_of_that_name_is_no_clock(engine: Engine) -> None:
     document = engine.parse("SELECT * FROM a.b.c WHERE ts >= current_date")
     (reference,) = references(document)
-    context = StatementContext(document, (), NOW, "UTC")
+    context = StatementContext(document, (), When(NOW))
     schema = TableSchema(0, (Column(1, "ts", ZONED), Column(2, "Current_Date", pa.date32())))
     assert scan_filter(engine, context, conjuncts(document)[reference], schema) == EVERYTHING
 
@@ -132,7 +133,7 @@ def _bounds(
     document = engine.parse(sql)
     quote_date_parts(document, sql)
     (reference,) = references(document)
-    context = StatementContext(document, (), NOW, zone)
+    context = StatementContext(document, (), When(NOW, zone))
     schema = TableSchema(0, (Column(1, "ts", kind),))
     (conditions,) = scan_filter(engine, context, conjuncts(document)[reference], schema)
     return {each.operator: each.values[0].as_py() for each in conditions}

@@ -21,9 +21,9 @@ from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from thermocline.commands.create import first_watermark
-from thermocline.serve.assembly import running_parts
+from thermocline.serve.assembly import running_components
+from thermocline.serve.components import Components
 from thermocline.serve.ingestion import ingesting
-from thermocline.serve.parts import Parts
 
 FETCH_TIMEOUT_S = 4.0
 _START_S = 60.0
@@ -33,17 +33,17 @@ COLUMNS = (Column(0, "n", pa.int64()),)
 @contextmanager
 def parts_over(
     folder: Path, settings: dict[str, str], *, fetch_timeout_s: float = FETCH_TIMEOUT_S
-) -> Iterator[Parts]:
+) -> Iterator[Components]:
     configured = settings_of(
         {"lake": sqlite_catalog(folder)}, settings, fetch_timeout_s=fetch_timeout_s
     )
     with (
         ingesting(configured) as ingestion,
-        running_parts(configured, ingestion=ingestion) as parts,
+        running_components(configured, ingestion=ingestion) as components,
     ):
         # Until then statements fetch for themselves, and nothing that is followed would be tested.
         wait_until_ready(ingestion)
-        yield parts
+        yield components
 
 
 def wait_until_ready(ingestion: Ingestion | None) -> None:
@@ -67,18 +67,18 @@ def bind(
     return table
 
 
-def ask(parts: Parts, sql: str) -> pa.Table:
+def ask(components: Components, sql: str) -> pa.Table:
     session = Session("test")
-    planned = parts.statements.plan(session, sql, None, Deadline(60))
-    stream = parts.statements.open(session, planned.ticket, Deadline(60))
+    planned = components.statements.plan(session, sql, None, Deadline(60))
+    stream = components.statements.open(session, planned.ticket, Deadline(60))
     try:
         return pa.Table.from_batches(list(stream), stream.schema)
     finally:
         stream.close()
 
 
-def count(parts: Parts, table: TableName) -> int:
-    return ask(parts, f"SELECT count(*) AS held FROM {table}")["held"][0].as_py()
+def count(components: Components, table: TableName) -> int:
+    return ask(components, f"SELECT count(*) AS held FROM {table}")["held"][0].as_py()
 
 
 class Writer:

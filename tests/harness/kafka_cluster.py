@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import (
     ElectionType,
@@ -128,14 +127,17 @@ class KafkaCluster:
 @contextlib.contextmanager
 def kafka_cluster(folder: Path) -> Iterator[KafkaCluster]:
     """Start three brokers; about twelve seconds."""
-    flags: dict[str, Any] = {"jvm_flags": quick_jvm("kafka"), "heap_mb": 384}
+    flags = (*quick_jvm("kafka"), "-Xmx384m")
     with contextlib.ExitStack() as stack:
-        first = stack.enter_context(Broker(folder / "1", properties=_QUICK, **flags))
+        first = stack.enter_context(Broker(folder / "1", properties=_QUICK, jvm_flags=flags))
         brokers = {1: first}
         for node in (2, 3):
             properties = {**_QUICK, "node.id": str(node)}
             brokers[node] = Broker(
-                folder / str(node), properties=properties, controlled_by=first, **flags
+                folder / str(node),
+                properties=properties,
+                controlled_by=first,
+                jvm_flags=flags,
             )
         with ThreadPoolExecutor(2) as starting:
             list(starting.map(Broker.start, (brokers[2], brokers[3])))

@@ -16,7 +16,7 @@ from planner.tiering.plan import TieringBudget, plan_tiering
 from planner.tiering.triggers import Lag, Trigger
 from proxy.ops.call_record import CallRecord
 from proxy.ops.metrics import ServerMetrics
-from proxy.ops.states import States
+from proxy.ops.states import ProcessState, States
 from proxy.tail.budget import TailState
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, watermark
 from thermocline.tiering.metrics import TieringMetrics
@@ -54,7 +54,7 @@ def _server() -> CollectorRegistry:
     pins = [PinStatus(FLOWS, None, 42.0, None)]
     tails = [tail_state(1, 100, None)]
     metrics.registry.register(
-        States(lambda: pins, lambda: tails, lambda: 0.0, lambda: 0, lambda: 0)
+        States(lambda: pins, lambda: tails, lambda: ProcessState(0.0, 0, 0))
     )
     failed = CallRecord("DO_GET")
     failed.is_executed, failed.outcome, failed.steps = True, "TailGap", {"plan": 0.1}

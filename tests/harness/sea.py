@@ -23,7 +23,7 @@ from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS
 from tests.harness.published import publish
-from tests.harness.serving import SESSION, engine, forget, serve
+from tests.harness.serving import SESSION, forget, serve
 
 BINDING = Binding("flows")
 TTL_S = 100.0
@@ -81,12 +81,8 @@ class Sea:
         self.pins, self.tails, self.statements = serve(self.cold.store, self.log)
         self.files = LiveFiles(self.cold.store, {"lake": str(self.folder)}, ttl_s=TTL_S)
         self.live = LiveTables(
-            pins=self.pins,
-            cutter=self.statements.cutter,
-            tails=self.tails,
-            engine=engine(),
-            grants=self.statements.access,
-            files=self.files,
+            self.statements,
+            self.files,
             ttl_s=TTL_S,
             clock=lambda: self.now_s,
             **limits,

@@ -6,11 +6,13 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from connectors.cuts import BoundsCache
 from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
 from planner.ports import ColdStore, Log
 from proxy.engine.engine import Engine
 from proxy.query.executor import Statements
+from proxy.query.relations import Sources
 from proxy.session import Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
@@ -64,11 +66,7 @@ def serve(
         make_follower=Follower if threads else followers or SteppedFollowers(),
     )
     statements = Statements(
-        pins=board,
-        store=store,
-        log=log,
-        tails=tails,
-        engine=runs_in,
+        Sources(board, store, BoundsCache(log), tails, runs_in),
         ticket_ttl_s=3600,
         secrets=[SECRET],
         now_us=lambda: NOW_US,

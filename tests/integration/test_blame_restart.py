@@ -21,6 +21,7 @@ sys.exit(Supervisor(command, report=partial(print, flush=True), stop_grace_s=5, 
 """
 CHILD = """
 import os, signal, sys, threading, time
+from types import SimpleNamespace
 from proxy.access.limits import Blame
 from proxy.process.watchdog import Watchdog
 blame = Blame(int(sys.argv[1]))
@@ -28,7 +29,8 @@ if blame.most("limited", None) is not None:
     print("slowed", blame.most("limited", None), blame.most("admin", None), flush=True)
     sys.exit(0)
 watchdog = Watchdog(
-    grace_s=0.2, max_process_bytes=None, long=lambda: {{"limited": 9.0, "admin": 1.0}}, blame=blame
+    grace_s=0.2, max_process_bytes=None, blame=blame,
+    statements=SimpleNamespace(long=lambda: {{"limited": 9.0, "admin": 1.0}}),
 )
 watchdog.farewell = lambda why: print("farewell:", why, flush=True)
 watchdog.start()

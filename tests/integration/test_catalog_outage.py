@@ -12,7 +12,7 @@ from proxy.ops.states import degraded
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.harness.followed_parts import COLUMNS, Writer, ask, bind, count
-from thermocline.serve.assembly import running_parts
+from thermocline.serve.assembly import running_components
 
 REFRESH_S = 0.2
 WAIT_S = 60.0
@@ -46,7 +46,7 @@ def test_statements_go_on_from_the_last_pin_and_say_so(kafka: Kafka, tmp_path: P
     seam = (
         f'SELECT catalog_failing_s, catalog_error, pin_age_s FROM lake.net."{table.name}$seam"'
     )
-    with running_parts(configured) as parts:
+    with running_components(configured) as parts:
 
         def failing() -> bool:
             return ask(parts, seam)["catalog_failing_s"][0].as_py() is not None

@@ -29,7 +29,7 @@ from tests.fixtures.server import sqlite_catalog
 from thermocline.config.settings import Settings
 from thermocline.demo.broker import Broker
 from thermocline.demo.snippets import jdbc_url, snippets
-from thermocline.demo.world import Part, World, add_column
+from thermocline.demo.world import DemoProcess, World, add_column
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -171,7 +171,7 @@ def test_a_part_that_died_is_told_with_the_last_thing_it_said(tmp_path: Path) ->
     command = ["sh", "-c", "echo thermocline: no room.; exit 3"]
     with child_guard.start(log, command) as guard:
         guard.wait(30)
-        part = Part("tierer", guard, log)
+        part = DemoProcess("tierer", guard, log)
         world = World(tmp_path, Settings(), Broker(tmp_path / "kafka"), free_port(), part, part)
         with pytest.raises(LogUnavailable, match=r"^the demo's Kafka broker ended\.$"):
             world.check()

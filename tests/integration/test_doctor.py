@@ -260,12 +260,16 @@ def test_one_server_of_several_that_is_wrong_is_a_warning(
     )
 
 
-def test_a_taken_port_little_memory_and_little_disk_are_warnings(site: DoctorSite) -> None:
+def test_a_taken_port_little_memory_and_little_disk_are_warnings(
+    site: DoctorSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("LOW_MEMORY_BYTES", "LOW_DISK_BYTES"):
+        monkeypatch.setattr(f"thermocline.doctor.machine.{limit}", 2**60)
     settings = load(str(site.config))
     with socket.create_server(("127.0.0.1", 0)) as batch:
         server = settings.server.model_copy(update={"port": batch.getsockname()[1]})
         value = settings.model_copy(update={"server": server})
-        fields = {f.check: f for f in machine(value, memory_bytes=2**60, disk_bytes=2**60)}
+        fields = {f.check: f for f in machine(value)}
     for check in ("server port", "memory", "disk for spilling"):
         assert fields[check].state == "warn", fields[check]
         assert fields[check].fix

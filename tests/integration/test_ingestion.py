@@ -25,9 +25,9 @@ from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.harness.followed_parts import COLUMNS, ask, bind, count, wait_until_ready
-from thermocline.serve.assembly import running_parts
+from thermocline.serve.assembly import running_components
+from thermocline.serve.components import Components
 from thermocline.serve.ingestion import ingesting
-from thermocline.serve.parts import Parts
 
 pytestmark = pytest.mark.kafka
 
@@ -43,26 +43,26 @@ def wait_for(holds: Callable[[], object]) -> None:
 
 
 @contextlib.contextmanager
-def reading(folder: Path, kafka: Kafka) -> Iterator[tuple[Parts, Ingestion]]:
+def reading(folder: Path, kafka: Kafka) -> Iterator[tuple[Components, Ingestion]]:
     settings = settings_of({"lake": sqlite_catalog(folder)}, kafka.settings)
     with (
         ingesting(settings) as ingestion,
-        running_parts(settings, ingestion=ingestion) as parts,
+        running_components(settings, ingestion=ingestion) as components,
     ):
         assert ingestion is not None
         # Until then statements fetch for themselves, and the process would not be tested.
         wait_until_ready(ingestion)
-        yield parts, ingestion
+        yield components, ingestion
 
 
 @pytest.fixture(scope="module")
 def undisturbed(
     kafka: Kafka, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Path, Parts]]:
+) -> Iterator[tuple[Path, Components]]:
     """A folder with a catalog, and a server's parts over it whose worker nobody kills."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    with reading(folder, kafka) as (parts, _):
-        yield folder, parts
+    with reading(folder, kafka) as (components, _):
+        yield folder, components
 
 
 def worker_of(ingestion: Ingestion) -> psutil.Process:
@@ -99,9 +99,9 @@ def test_a_worker_that_is_killed_is_followed_by_another_and_no_answer_is_short(
 ) -> None:
     topic = kafka.topic(2)
     table = bind(kafka, tmp_path, topic, COLUMNS)
-    with reading(tmp_path, kafka) as (parts, ingestion), caplog.at_level(logging.WARNING):
+    with reading(tmp_path, kafka) as (components, ingestion), caplog.at_level(logging.WARNING):
         write(kafka, topic, 0)
-        assert count(parts, table) == 1
+        assert count(components, table) == 1
         killed = set()
         for value in range(1, 60, 3):
             write(kafka, topic, value, value + 1)
@@ -111,12 +111,14 @@ def test_a_worker_that_is_killed_is_followed_by_another_and_no_answer_is_short(
                 assert worker.pid not in killed
                 killed.add(worker.pid)
                 worker.kill()
-            assert count(parts, table) == value + 3
+            assert count(components, table) == value + 3
             wait_for(lambda: worker_of(ingestion).pid not in killed)
         assert len(killed) == 4
         assert ingestion.lost == 4
-        assert ask(parts, f"SELECT sum(n) AS n FROM {table}")["n"][0].as_py() == sum(range(61))
-        (state,) = parts.tails.states()
+        assert ask(components, f"SELECT sum(n) AS n FROM {table}")["n"][0].as_py() == sum(
+            range(61)
+        )
+        (state,) = components.tails.states()
         assert state.is_followed
     assert "it is started again" in caplog.text
 
@@ -128,7 +130,7 @@ def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
     topic = kafka.topic(1)
     table = bind(kafka, tmp_path, topic, COLUMNS)
     write(kafka, topic, *range(40_000))
-    with reading(tmp_path, kafka) as (parts, ingestion):
+    with reading(tmp_path, kafka) as (components, ingestion):
         begin_job = ingestion.begin_job
         requests: list[Any] = []
 
@@ -141,8 +143,8 @@ def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
 
         monkeypatch.setattr(ingestion, "begin_job", counted)
         with contextlib.suppress(LogUnavailable):
-            assert count(parts, table) == 40_000
-        assert count(parts, table) == 40_000
+            assert count(components, table) == 40_000
+        assert count(components, table) == 40_000
         fetched = [request for request in requests if request.starts is None]
         assert 1 <= len(fetched) <= 2
 
@@ -154,38 +156,38 @@ def test_a_worker_that_is_silent_is_given_up(
     monkeypatch.setattr(ipc, "_PATIENCE_S", 0.2)
     topic = kafka.topic(1)
     table = bind(kafka, tmp_path, topic, COLUMNS)
-    with reading(tmp_path, kafka) as (parts, ingestion):
+    with reading(tmp_path, kafka) as (components, ingestion):
         write(kafka, topic, 0)
-        assert count(parts, table) == 1
+        assert count(components, table) == 1
         write(kafka, topic, 1)
-        assert count(parts, table) == 2
+        assert count(components, table) == 2
         worker = worker_of(ingestion)
         worker.suspend()
         write(kafka, topic, 2)
-        assert count(parts, table) == 3
+        assert count(components, table) == 3
         wait_for(lambda: worker_of(ingestion).pid != worker.pid)
         write(kafka, topic, 3)
-        assert count(parts, table) == 4
+        assert count(components, table) == 4
 
 
 def test_statements_do_not_wait_for_a_worker_that_starts(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.topic(1)
     table = bind(kafka, tmp_path, topic, COLUMNS)
-    with reading(tmp_path, kafka) as (parts, ingestion):
+    with reading(tmp_path, kafka) as (components, ingestion):
         worker, first = worker_of(ingestion), psutil.Process(ingestion._process.pid)
         first.suspend()  # it starts no other
         try:
             worker.kill()
             for value in range(4):
                 write(kafka, topic, value)
-                assert count(parts, table) == value + 1
+                assert count(components, table) == value + 1
             assert not ingestion.is_ready
         finally:
             first.resume()
         wait_until_ready(ingestion)
         write(kafka, topic, 4)
-        assert count(parts, table) == 5
-        (state,) = parts.tails.states()
+        assert count(components, table) == 5
+        (state,) = components.tails.states()
         assert state.is_followed
 
 
@@ -196,33 +198,33 @@ def test_what_a_backlog_needs_is_bounded_and_given_back(kafka: Kafka, tmp_path: 
     values = [b'{"n": 1, "text": "%s"}' % (b"x" * 77)] * 100_000
     for _ in range(5):
         kafka.produce(topic, values)
-    with reading(tmp_path, kafka) as (parts, ingestion):
+    with reading(tmp_path, kafka) as (components, ingestion):
         worker = worker_of(ingestion)
-        assert count(parts, name) == 500_000
+        assert count(components, name) == 500_000
         assert 100 * MB < ingestion.peak_bytes < 300 * MB
         wait_for(lambda: worker.memory_info().rss < 200 * MB)
 
 
 def test_what_does_not_decode_is_said_as_the_server_itself_would(
-    kafka: Kafka, undisturbed: tuple[Path, Parts]
+    kafka: Kafka, undisturbed: tuple[Path, Components]
 ) -> None:
-    folder, parts = undisturbed
+    folder, components = undisturbed
     topic = kafka.topic(1)
     table = bind(kafka, folder, topic, COLUMNS)
-    parts.pins.refresh_due(None)  # its tables are listed once
+    components.pins.refresh_due(None)  # its tables are listed once
     write(kafka, topic, 0)
-    assert count(parts, table) == 1
+    assert count(components, table) == 1
     kafka.produce(topic, [b'{"n": "many"}'], partition=0)
     for _ in range(3):
         with pytest.raises(UndecodableRecord, match="offset 1") as caught:
-            count(parts, table)
+            count(components, table)
         assert (caught.value.facts["partition"], caught.value.facts["offset"]) == (0, 1)
 
 
 def test_every_type_comes_across_as_it_was_decoded(
-    kafka: Kafka, undisturbed: tuple[Path, Parts]
+    kafka: Kafka, undisturbed: tuple[Path, Components]
 ) -> None:
-    folder, parts = undisturbed
+    folder, components = undisturbed
     columns = (
         Column(0, "n", pa.int64()),
         Column(0, "price", pa.decimal128(20, 4)),
@@ -236,7 +238,7 @@ def test_every_type_comes_across_as_it_was_decoded(
     )
     topic = kafka.topic(1)
     table = bind(kafka, folder, topic, columns)
-    parts.pins.refresh_due(None)  # its tables are listed once
+    components.pins.refresh_due(None)  # its tables are listed once
     value = {
         "n": 2**60,
         "price": "1234567890123456.7891",
@@ -248,9 +250,9 @@ def test_every_type_comes_across_as_it_was_decoded(
     }
     for entry in range(3):
         kafka.produce(topic, [json.dumps(value).encode()], partition=0)
-        assert count(parts, table) == entry + 1
+        assert count(components, table) == entry + 1
     rows = ask(
-        parts, f'SELECT n, price, "at", names, place, tags, raw FROM {table}'
+        components, f'SELECT n, price, "at", names, place, tags, raw FROM {table}'
     ).to_pylist()
     # The first was fetched by the server's own process, the others came across.
     assert rows[0] == rows[1] == rows[2]

@@ -18,8 +18,8 @@ from thermocline.config.settings import load
 logging.basicConfig()
 total = 2 * resident_bytes()  # a small machine
 assembly.total_memory = lambda: total
-with assembly.running_parts(load(sys.argv[1])) as parts:
-    connection = parts.statements._engine._connection
+with assembly.running_components(load(sys.argv[1])) as parts:
+    connection = parts.engine._connection
     print(connection.execute("SELECT current_setting('memory_limit')").fetchone()[0])
     print(total, flush=True)
     rows = b"x" * total

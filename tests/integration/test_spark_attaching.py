@@ -60,7 +60,7 @@ def test_all_bound_tables_are_one_cut_where_none_is_named(
         cut = lake.at()
         assert sorted(cut.tables) == tables
         assert [cut.table(str(table)).count() for table in tables] == [1, 2]
-        monkeypatch.setattr("connectors.spark.lake.lake.MAX_TABLES", 1)
+        monkeypatch.setattr("connectors.spark.lake.sql.MAX_TABLES", 1)
         with pytest.raises(LimitExceeded, match="2 tables are bound to topics, more than 1"):
             lake.at()
         assert lake.at("net.logins").tables == (tables[1],)

@@ -39,11 +39,15 @@ def run(**values: object) -> subprocess.CompletedProcess[str]:
 
 RELIEVED = """
 import time
+from types import SimpleNamespace
 from proxy.process.watchdog import Watchdog, resident_bytes
 held = [bytearray(64 << 20)]
 asked = []
+statements = SimpleNamespace(
+    cancel_newest_statement=lambda: asked.append(resident_bytes()) or True,
+    cancel_largest_owner=lambda: False, long=dict)
 watchdog = Watchdog(grace_s=1, max_process_bytes=int(resident_bytes() * 1.05 + (64 << 20)),
-                    cancel_newest_statement=lambda: asked.append(resident_bytes()) or True)
+                    statements=statements)
 watchdog.start()
 time.sleep(1)
 calm = len(asked)

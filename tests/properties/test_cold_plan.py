@@ -21,6 +21,7 @@ from planner.statement.conditions import conjuncts
 from planner.statement.references import references
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.query.relations import StatementContext, scan_filter
 from tests.fixtures.engine import Place
@@ -44,7 +45,7 @@ class Comparison:
     def check(self, sql: str, zone: str) -> None:
         document = self.engine.parse(sql)
         (reference,) = references(document)
-        asking = StatementContext(document, [], NOW, zone)
+        asking = StatementContext(document, [], When(NOW, zone))
         rows = scan_filter(
             self.engine, asking, conjuncts(document)[reference], self.cold.schema
         )
@@ -81,9 +82,7 @@ class Comparison:
         relation = Relation("rows", self.cold.schema, (part,))
         document = rewrite(document, dict.fromkeys(references(document), "rows"))
         try:
-            with self.engine.run(
-                document, [relation], statement_time=NOW, time_zone=zone
-            ) as result:
+            with self.engine.run(document, [relation], when=When(NOW, zone)) as result:
                 table = pa.Table.from_batches(list(result), result.schema)
         except BadStatement as error:
             return str(type(error))

@@ -26,7 +26,7 @@ from proxy.live.tables import LiveTables
 from proxy.session import Deadline
 from tests.harness.builders import FLOWS
 from tests.harness.sea import TTL_S, Sea, expected, rows_of
-from tests.harness.serving import SESSION, engine, forget, serve
+from tests.harness.serving import SESSION, forget, serve
 
 
 @pytest.mark.parametrize("loses", ["a beat", "a load"])
@@ -178,14 +178,8 @@ def test_two_replicas_at_one_place_leave_each_other_alone(live_harness: Sea) -> 
     first, own = live_harness.load()
     pins, tails, statements = serve(live_harness.cold.store, live_harness.log)
     other = LiveTables(
-        pins=pins,
-        cutter=statements.cutter,
-        tails=tails,
-        engine=engine(),
-        grants=statements.access,
-        files=LiveFiles(
-            live_harness.cold.store, {"lake": str(live_harness.folder)}, ttl_s=TTL_S
-        ),
+        statements,
+        LiveFiles(live_harness.cold.store, {"lake": str(live_harness.folder)}, ttl_s=TTL_S),
         ttl_s=TTL_S,
         clock=lambda: live_harness.now_s,
     )

@@ -26,7 +26,9 @@ from planner.statement.gate import check, check_text
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import LINEAR, rewrite
 from proxy.engine.engine import Engine
+from proxy.engine.macros import When
 from proxy.engine.relations import Relation
+from proxy.engine.running import working_for
 from proxy.session import Deadline
 from tests.harness.sql import TABLES, VARIED
 
@@ -139,7 +141,10 @@ class Tried:
         used = [relation for relation in self.relations if relation.name in names.values()]
         rewritten = rewrite(document, names)
         engine.describe(rewritten, used)
-        with engine.run(rewritten, used, statement_time=NOW, deadline=Deadline(1)) as result:
+        with (
+            working_for(Deadline(1), None),
+            engine.run(rewritten, used, when=When(NOW)) as result,
+        ):
             reply = pa.Table.from_batches(list(result), result.schema)
         assert MARK not in reply.slice(0, 1000).to_string(preview_cols=1000)
         return document, reply.num_rows

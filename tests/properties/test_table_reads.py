@@ -199,7 +199,7 @@ def test_rows_that_are_read_answer_as_all_rows(lake_of_rows: World, question: Qu
     session = replace(SESSION, **request)  # type: ignore[arg-type]
     planned = lake.statements.plan(session, question.sql, None, Deadline(60))
     answers = []
-    for ticket in planned.parts or (planned.ticket,):
+    for ticket in planned.shares or (planned.ticket,):
         with closing(lake.statements.open(session, ticket, Deadline(60))) as stream:
             answers.append(pa.Table.from_batches(list(stream), stream.schema))
     answer = bag(pa.concat_tables(answers))

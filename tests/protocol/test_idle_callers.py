@@ -45,7 +45,7 @@ def canned_server(backend: CannedBackend) -> Iterator[CannedServer]:
 
 
 def _live(canned_server: CannedServer) -> int:
-    return len(canned_server.server._parts.calls._live)
+    return len(canned_server.server.gate.calls._live)
 
 
 @pytest.mark.parametrize("phase", PHASES)

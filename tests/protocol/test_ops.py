@@ -20,7 +20,7 @@ from planner.errors import BadConfig, CatalogUnavailable, LogUnavailable
 from proxy.access.authentication.callers import Access
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
-from proxy.ops.states import States, degraded, reading
+from proxy.ops.states import ProcessState, States, degraded, reading
 from tests.harness.builders import FLOWS
 from tests.harness.canned import CannedBackend, serve
 from tests.harness.metrics import tail_state
@@ -63,7 +63,7 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
         tail_state(2, 50, LogUnavailable("flows: no answer.", topic="flows")),
     ]
     metrics.registry.register(
-        States(lambda: pins, lambda: tails, lambda: 0.5, lambda: 3, lambda: 5)
+        States(lambda: pins, lambda: tails, lambda: ProcessState(0.5, 3, 5))
     )
     fit, warm = [True], [True]
     blocked: list[threading.Event] = []
@@ -77,8 +77,7 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
         }
 
     ops = OpsServer(
-        host="127.0.0.1",
-        port=0,
+        address=("127.0.0.1", 0),
         registry=metrics.registry,
         healthy=lambda: fit[0],
         state=state,
@@ -192,8 +191,7 @@ def test_other_pages_and_methods_are_refused_without_a_word_about_the_inside(
 def test_a_port_that_is_taken_is_named(watched: Watched) -> None:
     with pytest.raises(BadConfig, match=rf"127\.0\.0\.1:{watched.port}.*http_port"):
         OpsServer(
-            host="127.0.0.1",
-            port=watched.port,
+            address=("127.0.0.1", watched.port),
             registry=ServerMetrics().registry,
             healthy=lambda: True,
             state=dict,

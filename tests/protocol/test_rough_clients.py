@@ -47,7 +47,7 @@ class Base:
         until = time.monotonic() + SOON_S
         while True:
             threads, files = self._now()
-            calls = len(self._served.server._parts.calls._live)
+            calls = len(self._served.server.gate.calls._live)
             fits = (
                 threads <= self._before[0] + SLACK_THREADS
                 and files <= self._before[1] + SLACK_FILES

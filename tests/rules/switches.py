@@ -371,8 +371,10 @@ SWITCHES = (
         "T11",
         "take a truncated log for a short one",
         "planner/seam/cut.py",
-        "if start > bounds.log_end:",
-        "start = min(start, bounds.log_end)\n    if False:",
+        "elif start > bounds.log_end:",
+        "elif start > bounds.log_end:\n"
+        "        return OffsetRange(bounds.partition, bounds.log_end, bounds.log_end)\n"
+        "    elif False:",
         (
             f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[truncated]",
             f"{STATEMENTS}::test_a_log_that_lost_what_is_cold_is_refused",
@@ -390,8 +392,8 @@ SWITCHES = (
         "T11",
         "forget the leader epoch",
         "planner/seam/cut.py",
-        "and bounds.leader_epoch < tiered_epoch",
-        "and bounds.leader_epoch < 0",
+        "and epoch < tiered_epoch:",
+        "and epoch < 0:",
         (f"{CUT}::test_an_older_leader_epoch_is_a_replaced_log",),
     ),
     Switch(
@@ -417,9 +419,9 @@ SWITCHES = (
         "T12",
         "read the partitions of the watermark only",
         "planner/seam/cut.py",
-        "return tuple(_untiered(table, watermark, part) for part in bounds.partitions)",
-        "return tuple(\n        _untiered(table, watermark, part) for part in bounds.partitions\n"
-        "        if part.partition in watermark.next.partitions\n    )",
+        "return tuple(_untiered(table, watermark, each) for each in bounds.partitions)",
+        "return tuple(\n        _untiered(table, watermark, each) for each in bounds.partitions\n"
+        "        if each.partition in watermark.next.partitions\n    )",
         (
             f"{CUT}::test_a_partition_born_after_the_watermark_starts_at_zero",
             f"{STATEMENTS}::test_a_partition_born_after_the_watermark_is_read_from_its_first_record",
@@ -576,7 +578,7 @@ SWITCHES = (
         "T21",
         "begin the past where the log begins",
         "planner/seam/time_travel.py",
-        "if part.log_start > item.start:",
+        "if own.log_start > item.start:",
         "if False:",
         (
             f"{TIME_TRAVEL}::test_a_past_that_nobody_holds_is_refused",
@@ -587,8 +589,8 @@ SWITCHES = (
         "T21",
         "end before what was tiered since the log was measured",
         "planner/seam/freshness.py",
-        "log_end=max(part.log_end, tiered)",
-        "log_end=part.log_end",
+        "log_end=max(own.log_end, tiered)",
+        "log_end=own.log_end",
         (
             "tests/unit/test_freshness.py::test_an_old_measurement_gives_all_that_was_committed_then",
         ),
@@ -605,7 +607,7 @@ SWITCHES = (
         "T22",
         "make the cut when the ticket is opened",
         "proxy/query/executor.py",
-        "cuts = redeem_tables(self._pins, planned.tables)",
+        "cuts = redeem_tables(self.sources.pins, planned.tables)",
         "cuts = self.cutter.cut(\n            parsed, FreshnessContract.of(session), When.at(self._now_us(), session.zone), deadline\n        ).by_key",
         (f"{STATEMENTS}::test_rows_written_after_the_plan_are_not_in_its_answer",),
     ),
@@ -699,8 +701,8 @@ SWITCHES = (
         "T28",
         "believe an end below one seen earlier",
         "connectors/kafka/last_ends.py",
-        "_is_newer(part.leader_epoch, epoch):\n                continue",
-        "part.log_end >= 0:\n                continue",
+        "_is_newer(each.leader_epoch, epoch):\n                continue",
+        "each.log_end >= 0:\n                continue",
         (f"{SCRIPTED}::test_an_end_that_stays_below_one_seen_before_is_an_error",),
     ),
     Switch(

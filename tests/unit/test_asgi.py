@@ -44,7 +44,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     monkeypatch.setattr(asgi, "REQUEST_TIMEOUT_S", 0.5)
     monkeypatch.setattr(asgi, "MIN_BYTES_PER_S", 100 << 20)
-    server = HttpServer(application, host="127.0.0.1", port=0, name="http", setting="port")
+    server = HttpServer(application, address=("127.0.0.1", 0), name="http", setting="port")
     yield server
     server.stop()
 
@@ -120,7 +120,7 @@ def test_who_reads_and_sends_gets_all(
 @pytest.fixture
 def patient() -> Iterator[HttpServer]:
     """A server as users get it."""
-    server = HttpServer(application, host="127.0.0.1", port=0, name="http", setting="port")
+    server = HttpServer(application, address=("127.0.0.1", 0), name="http", setting="port")
     yield server
     server.stop()
 
@@ -166,8 +166,7 @@ def test_so_do_those_that_begin_tls(
     trusting = ssl.create_default_context(cadata=authority.certificate.decode())
     server = HttpServer(
         application,
-        host="127.0.0.1",
-        port=0,
+        address=("127.0.0.1", 0),
         name="http",
         setting="port",
         tls=HttpTls(str(tmp_path / "pem"), str(tmp_path / "key")),
@@ -190,7 +189,7 @@ def test_so_do_those_that_begin_tls(
 
 def test_what_is_at_work_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "MAX_CONNECTIONS", 5)
-    server = HttpServer(application, host="127.0.0.1", port=0, name="http", setting="port")
+    server = HttpServer(application, address=("127.0.0.1", 0), name="http", setting="port")
     with contextlib.ExitStack() as stack:
         stack.callback(server.stop)
         slow = b"GET /slow " + HEAD + b"\r\n"
@@ -210,7 +209,7 @@ def test_what_is_at_work_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_connections_that_made_room_leave_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the loop was late: it has not read their requests, nor noticed that they are shut."""
     monkeypatch.setattr(asgi, "MAX_CONNECTIONS", 20)
-    server = HttpServer(application, host="127.0.0.1", port=0, name="http", setting="port")
+    server = HttpServer(application, address=("127.0.0.1", 0), name="http", setting="port")
     with contextlib.ExitStack() as stack:
         stack.callback(server.stop)
         stack.enter_context(connected(server, b"GET /stuck " + HEAD + b"\r\n"))

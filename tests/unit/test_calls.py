@@ -39,7 +39,7 @@ def test_one_that_leaves_is_noticed_among_many_and_all_are_asked_alike() -> None
     assert all(call.cancellation.reason is None for call in live if call is not live[97])
     for call in live:
         calls.end(call)
-    assert calls.close(10) == 0
+    assert calls.close(10)
 
 
 def test_clients_that_are_slow_to_be_asked_for_are_asked_for_less_often() -> None:
@@ -58,7 +58,7 @@ def test_clients_that_are_slow_to_be_asked_for_are_asked_for_less_often() -> Non
     while len(polls) < 4 and time.monotonic() < until:
         time.sleep(0.01)
     calls.end(call)
-    assert calls.close(10) == 0
+    assert calls.close(10)
     assert polls[3] - polls[0] > 3 * 0.02 * calls_module._PAUSES / 2
 
 
@@ -82,14 +82,14 @@ def test_a_failure_that_waits_is_over_but_for_its_share(
     ending = threading.Thread(target=calls.end, args=(call,))
     ending.start()
     assert paused.wait(10)
-    assert calls.drain(10) == 0
+    assert calls.drain(10)
     assert lines == [call.record]
     with pytest.raises(Overloaded):
         calls.begin(CallRecord("DoGet"), "ada")
     goes_on.set()
     ending.join(10)
     calls.end(calls.begin(CallRecord("DoGet"), "ada"))
-    assert calls.close(10) == 0
+    assert calls.close(10)
 
 
 def test_who_fails_before_his_limits_are_known_is_paced_as_by_default(
@@ -106,5 +106,5 @@ def test_who_fails_before_his_limits_are_known_is_paced_as_by_default(
     call = calls.begin(CallRecord("DoGet"), "ada")
     call.record.failed(Cancelled("no"))
     calls.end(call)
-    assert calls.close(10) == 0
+    assert calls.close(10)
     assert rates == [FAILURES_PER_S]

@@ -10,7 +10,7 @@ def purposes(rights: list[Right], on: str) -> dict[str, set[str]]:
 
 
 def test_a_topic_of_two_tables_is_told_once_and_no_group_or_cluster_is() -> None:
-    places = [TableAccess("lake", "flows", f"s3://b/{name}") for name in ("one", "two")]
+    places = [TableAccess("flows", f"s3://b/{name}") for name in ("one", "two")]
     rights = least_rights({}, places)
     assert purposes(rights, "topic flows") == {
         purpose: {"Describe", "Read", "DescribeConfigs"} for purpose in (READ, TIER)
@@ -26,8 +26,8 @@ def test_readers_write_nowhere() -> None:
         "sqlite": {"type": "sql", "uri": "sqlite:////lake/catalog.db"},
     }
     places = [
-        TableAccess("rest", "a", "s3://b/t"),
-        TableAccess("sqlite", "b", "file:///lake/t"),
+        TableAccess("a", "s3://b/t"),
+        TableAccess("b", "file:///lake/t"),
     ]
     rights = least_rights(catalogs, places)
     on = {right.on for right in rights if not right.on.startswith("topic")}
@@ -56,5 +56,5 @@ def test_readers_write_nowhere() -> None:
 
 
 def test_a_table_without_a_topic_is_read_only() -> None:
-    rights = least_rights({}, [TableAccess("lake", None, "s3://b/t")])
+    rights = least_rights({}, [TableAccess(None, "s3://b/t")])
     assert [(right.purpose, right.on) for right in rights] == [(READ, "s3://b/t")]

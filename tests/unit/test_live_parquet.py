@@ -37,7 +37,7 @@ from connectors.iceberg.live import parquet as module
 from connectors.iceberg.live.bounds import above
 from connectors.iceberg.live.parquet import WrittenFile, write_data_file
 from planner.errors import UnsupportedType
-from planner.live.tiling import WrittenPart
+from planner.live.tiling import WrittenPartition
 
 ICEBERG = Schema(
     NestedField(1, "kafka_partition", IntegerType()),
@@ -103,7 +103,7 @@ def test_counts_bounds_and_ids_are_the_rows(tmp_path: Path) -> None:
     assert written is not None
     file = written.data_file
     assert written.rows == file.record_count == 4
-    assert written.parts == (WrittenPart(0, 3, 5, 7), WrittenPart(1, 1, 9, 9))
+    assert written.partitions == (WrittenPartition(0, 3, 5, 7), WrittenPartition(1, 1, 9, 9))
     assert file.file_size_in_bytes == Path(file.file_path).stat().st_size
     assert file.nan_value_counts == {4: 1, 8: 1}
     assert file.null_value_counts == {1: 0, 2: 0, 3: 0, 4: 1, 5: 1, 6: 0}

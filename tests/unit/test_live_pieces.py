@@ -18,7 +18,7 @@ from planner.live.tiling import (
     LivePiece,
     Merge,
     Tiling,
-    WrittenPart,
+    WrittenPartition,
     check_tiled,
     check_written,
     level_of,
@@ -181,20 +181,22 @@ def test_files_that_are_not_the_cuts_tail_are_refused(pieces: list[LivePiece]) -
 @pytest.mark.parametrize(
     ("part", "rows"),
     [
-        (WrittenPart(0, 5, 4, 9), 5),
-        (WrittenPart(0, 5, 5, 10), 5),
-        (WrittenPart(1, 5, 5, 9), 5),
-        (WrittenPart(0, 6, 5, 9), 6),
-        (WrittenPart(0, 4, 5, 9), 5),
+        (WrittenPartition(0, 5, 4, 9), 5),
+        (WrittenPartition(0, 5, 5, 10), 5),
+        (WrittenPartition(1, 5, 5, 9), 5),
+        (WrittenPartition(0, 6, 5, 9), 6),
+        (WrittenPartition(0, 4, 5, 9), 5),
     ],
 )
-def test_a_file_with_rows_of_other_offsets_is_refused(part: WrittenPart, rows: int) -> None:
+def test_a_file_with_rows_of_other_offsets_is_refused(
+    part: WrittenPartition, rows: int
+) -> None:
     with pytest.raises(AssertionError, match="live file holds"):
         check_written([OffsetRange(0, 5, 10)], [part], rows)
 
 
 def test_a_file_of_its_own_rows_passes_with_holes_in_it() -> None:
-    check_written([OffsetRange(0, 5, 10)], [WrittenPart(0, 2, 6, 9)], 2)
+    check_written([OffsetRange(0, 5, 10)], [WrittenPartition(0, 2, 6, 9)], 2)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from thermocline.output.formats import WRITERS
-from thermocline.output.table import show
+from thermocline.output.table import Grid, show
 from thermocline.output.values import plain_values
 
 UTC = "UTC"
@@ -73,7 +73,8 @@ def written(form: str, column: pa.Array) -> bytes:
     sink = io.BytesIO()
     batch = pa.RecordBatch.from_arrays([column], ["a"])
     if form == "table":
-        rendered = show(batch.schema, [batch], max_rows=0, width=None, colour=False)
+        grid = Grid.of(batch.schema, width=None, colour=False)
+        rendered = show(grid, [batch], max_rows=0)
         return rendered.text.encode()
     WRITERS[form](sink, batch.schema, [batch])
     return sink.getvalue()

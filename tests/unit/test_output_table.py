@@ -16,13 +16,8 @@ def access_filter(
     rows: dict[str, list[object]], width: int | None = None, max_rows: int = 0
 ) -> str:
     table = pa.table(rows)
-    return show(
-        table.schema,
-        table.to_batches(max_chunksize=2),
-        max_rows=max_rows,
-        width=width,
-        colour=False,
-    ).text
+    grid = Grid.of(table.schema, width=width, colour=False)
+    return show(grid, table.to_batches(max_chunksize=2), max_rows=max_rows).text
 
 
 def test_numbers_stand_right_and_texts_left() -> None:
@@ -54,24 +49,22 @@ def test_rows_beyond_the_limit_are_not_read() -> None:
             items.append(number)
             yield pa.record_batch({"n": [number, number]})
 
-    result = show(
-        pa.schema([("n", pa.int64())]), batches(), max_rows=3, width=None, colour=False
-    )
+    grid = Grid.of(pa.schema([("n", pa.int64())]), width=None, colour=False)
+    result = show(grid, batches(), max_rows=3)
     assert (result.rows, result.has_more, items) == (3, True, [0, 1])
 
 
 def test_a_limit_that_is_met_exactly_says_nothing_of_more() -> None:
     batch = pa.record_batch({"n": [1, 2, 3]})
-    result = show(batch.schema, [batch], max_rows=3, width=None, colour=False)
+    result = show(Grid.of(batch.schema, width=None, colour=False), [batch], max_rows=3)
     assert (result.rows, result.has_more) == (3, False)
 
 
 @pytest.mark.parametrize("records", [False, True])
 def test_neither_a_value_nor_a_name_can_move_the_cursor(records: bool) -> None:
     batch = pa.record_batch({"a\033[1m": ["\033[2Jgone\n\u202e", "x"]})
-    text = show(
-        batch.schema, [batch], max_rows=0, width=None, colour=False, records=records
-    ).text
+    grid = Grid.of(batch.schema, width=None, colour=False)
+    text = show(grid, [batch], max_rows=0, records=records).text
     assert "a\\x1b[1m" in text
     assert "\\x1b[2Jgone\\n\\u202e" in text
     assert "\033" not in text
@@ -79,7 +72,8 @@ def test_neither_a_value_nor_a_name_can_move_the_cursor(records: bool) -> None:
 
 def test_colours_mark_headings_and_nulls() -> None:
     batch = pa.record_batch({"n": [None, "NULL"]})
-    lines = show(batch.schema, [batch], max_rows=0, width=None, colour=True).text.splitlines()
+    grid = Grid.of(batch.schema, width=None, colour=True)
+    lines = show(grid, [batch], max_rows=0).text.splitlines()
     assert lines[0].startswith("\033[1m")
     assert lines[2].startswith("\033[2m")
     assert lines[3] == "NULL"

@@ -145,7 +145,6 @@ OF_OTHERS = {
     "thermocline/demo/observer.py _PUBLISHED": "the log of the demo's tierer",
     "thermocline/doctor/machine.py _REQUIREMENT": "our own package's requirements",
     "thermocline/doctor/machine.py _numbers": "versions of packages",
-    "thermocline/doctor/machine.py _port": "a message of the system",
     "thermocline/config/masking.py _SECRET": "the operator's settings",
     "thermocline/config/masking.py _PLAIN": "the operator's settings",
     "thermocline/config/masking.py _USER_INFO": "the operator's settings",

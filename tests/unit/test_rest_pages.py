@@ -76,7 +76,7 @@ def test_namespaces_are_those_with_tables() -> None:
     )
     assert catalog().tables(SESSION, lake, ("net",), (None, None)).items == (("flows",),)
     with pytest.raises(UnknownNamespace):
-        catalog().check_namespace(SESSION, lake, ("no",))
+        catalog().below(SESSION, lake, ("no",))
 
 
 def test_of_a_cut_only_its_tables_are_there() -> None:

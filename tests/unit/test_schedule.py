@@ -59,4 +59,4 @@ def test_the_first_failure_waits_seconds() -> None:
 def test_a_backfill_knows_its_share_and_its_time_to_come(
     backfill: Backfill, share: float, eta_s: float | None
 ) -> None:
-    assert (backfill.share, backfill.eta_s) == (share, eta_s)
+    assert (backfill.fraction, backfill.eta_s) == (share, eta_s)

@@ -14,6 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.iceberg.pin_cache import PinCache
+from connectors.iceberg.store import IcebergStore
 from connectors.spark.errors import unpack
 from connectors.spark.lake.cut import LakeCut
 from connectors.spark.lake.lake import outdated
@@ -23,6 +24,7 @@ from connectors.spark.lake.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.lake.tail import TailKeeper
 from connectors.spark.lake.tasks import HotShare, TaskReader, in_columns, offsets_filter
 from connectors.spark.options import LakeSettings, check_options, chosen_columns
+from connectors.spark.publish.splits import TableLog
 from connectors.spark.shipping import VERSION, sent
 from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
@@ -30,7 +32,7 @@ from planner.errors import BadConfig, BadParameter, LogUnavailable, StalePlan, U
 from planner.names import Side, TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
-from planner.seam.cut import TableCut, plan_cut
+from planner.seam.cut import ColdSlice, TableCut, plan_cut
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, schema
 
@@ -129,7 +131,8 @@ def test_an_executor_that_reaches_no_broker_says_so_at_once(
     """A log that nobody answers for may be read for ten minutes."""
     monkeypatch.setattr("connectors.spark.lake.tasks.KafkaClusters", Unreachable)
     columns = schema(*COLUMNS)
-    share = HotShare("lake.net.flows", columns, BINDING, "flows", "id", (OffsetRange(0, 0, 5),))
+    log = TableLog("lake.net.flows", columns, BINDING, "flows", "id")
+    share = HotShare(log, (OffsetRange(0, 0, 5),))
     with pytest.raises(RuntimeError) as refusal:
         list(TaskReader(columns, {"": {}}, ()).read(share))
     assert isinstance(unpack(str(refusal.value)), LogUnavailable)
@@ -331,6 +334,16 @@ class CountingKeeper:
         return cast("DataFrame", Frame(f"tail {len(self.decoded)}"))
 
 
+class Written:
+    """A store whose snapshots have the columns of their slices."""
+
+    def own_schema(self, _: TableName, cold: ColdSlice) -> TableSchema:
+        return cold.schema
+
+    def comparable_floats(self, _: ColdSlice) -> frozenset[int]:
+        return frozenset()
+
+
 def test_a_tail_is_decoded_once_for_all_of_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.spark.lake.cut.cold_rows", lambda *_: Frame("cold"))
     keeper = CountingKeeper()
@@ -339,9 +352,8 @@ def test_a_tail_is_decoded_once_for_all_of_a_cut(monkeypatch: pytest.MonkeyPatch
         cast("SparkSession", None),
         {FLOWS: cut},
         cast("TailKeeper", keeper),
-        lambda *_: cut.cold.schema,
-        lambda _: frozenset(),
-        lambda: None,
+        cast("IcebergStore", Written()),
+        LakeSettings({}, {}),
     )
     frames = [
         tables.table("lake.net.flows"),

@@ -163,7 +163,7 @@ def test_a_small_part_of_a_large_tail_is_read_by_itself_and_the_rest_is_followed
         harness.write(1, *range(3))
         cut = harness.cut(0, 0)
         try:
-            with harness.tails.read(cut, lambda: None, part=[OffsetRange(1, 0, 3)]) as tail:
+            with harness.tails.read(cut, lambda: None, only=[OffsetRange(1, 0, 3)]) as tail:
                 assert harness.rows(tail, PLACES) == offsets((1, 3))
             assert harness.state().is_followed
             assert harness.fetched == 1
@@ -172,7 +172,7 @@ def test_a_small_part_of_a_large_tail_is_read_by_itself_and_the_rest_is_followed
         assert places(harness, cut) == offsets((0, ROWS), (1, 3))
         assert harness.fetched == 1
         # It is there now, and nothing is read again.
-        with harness.tails.read(cut, lambda: None, part=[OffsetRange(1, 0, 3)]) as tail:
+        with harness.tails.read(cut, lambda: None, only=[OffsetRange(1, 0, 3)]) as tail:
             assert harness.rows(tail, PLACES) == offsets((1, 3))
         assert harness.fetched == 1
 
@@ -182,9 +182,9 @@ def test_a_part_of_a_small_tail_is_fetched_and_kept_for_who_needs_the_rest() -> 
         harness.write(0, *range(4))
         harness.write(1, *range(3))
         cut = harness.cut(0, 0)
-        with harness.tails.read(cut, lambda: None, part=[OffsetRange(1, 0, 3)]) as tail:
+        with harness.tails.read(cut, lambda: None, only=[OffsetRange(1, 0, 3)]) as tail:
             assert harness.rows(tail, PLACES) == offsets((1, 3))
-        with harness.tails.read(cut, lambda: None, part=[]) as tail:
+        with harness.tails.read(cut, lambda: None, only=[]) as tail:
             assert not tail.relations
         assert places(harness, cut) == offsets((0, 4), (1, 3))
         assert harness.decoded == 7
@@ -194,7 +194,7 @@ def test_a_large_tail_is_followed_after_a_statement_that_needed_none_of_it() -> 
     with tail_harness(threads=True) as harness:
         harness.write(0, *range(ROWS))
         cut = harness.cut(0, 0)
-        with harness.tails.read(cut, lambda: None, part=[]) as tail:
+        with harness.tails.read(cut, lambda: None, only=[]) as tail:
             assert not tail.relations
         assert places(harness, cut) == offsets((0, ROWS))
         assert harness.fetched == 0

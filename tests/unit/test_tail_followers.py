@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -92,7 +92,7 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
     lease = Generation.acquire
 
     def missed_once(
-        self: Generation, expected: Mapping[int, OffsetRange], names: Sequence[str] | None
+        self: Generation, expected: Iterable[OffsetRange], names: Sequence[str] | None
     ) -> LeasedTail | None:
         return misses.pop() if misses else lease(self, expected, names)
 

@@ -24,7 +24,7 @@ def batch(start: int, stop: int) -> pa.RecordBatch:
 def rows_in(
     engine: duckdb.DuckDBPyConnection, generation: Generation, *expected: OffsetRange
 ) -> list[int]:
-    tail = generation.acquire({item.partition: item for item in expected})
+    tail = generation.acquire(expected)
     assert tail is not None
     with tail:
         sql = " UNION ALL ".join(part.sql for part in tail.relations)

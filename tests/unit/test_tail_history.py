@@ -51,7 +51,7 @@ def test_a_leader_of_a_partition_that_nothing_was_read_of_proves_nothing() -> No
         harness.write(1, 5)
         cut = harness.cut(0, epochs=(0,))  # partition 1 is newer than the watermark
         first = [span for span in cut.new_hot if span.partition == 0]
-        with harness.tails.read(cut, lambda: None, part=first) as tail:
+        with harness.tails.read(cut, lambda: None, only=first) as tail:
             assert [row[2] for row in harness.rows(tail)] == [0, 1]
         harness.log.elect("flows", 1)
         assert [row[2] for row in harness.read(harness.cut(0, epochs=(0,)))] == [0, 1, 5]

@@ -80,7 +80,7 @@ class LeasedSegment:
             self.generation.add(ranges, batches)
 
     def leased(self, *expected: OffsetRange) -> LeasedTail:
-        tail = self.generation.acquire({item.partition: item for item in expected})
+        tail = self.generation.acquire(expected)
         assert tail is not None
         return tail
 

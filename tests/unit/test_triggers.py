@@ -58,17 +58,19 @@ def test_the_tables_own_files_say_what_a_row_takes() -> None:
     assert ColdSurvey(rows=10_000).bytes_per_row(100.0) == 25.0
 
 
+def moving(before: tuple[int, int], seconds: float | None = None) -> LogRetention:
+    return LogRetention(seconds, earlier=bounds(before), elapsed_s=2.0)
+
+
 def test_headroom_is_what_retention_leaves_at_its_pace_or_by_its_setting() -> None:
-    moved = lag_of((60, 300), marks=(100,), earlier=bounds((50, 200)), elapsed_s=2.0)
+    moved = lag_of((60, 300), marks=(100,), retention=moving((50, 200)))
     assert moved.headroom_s == 8.0
-    still = lag_of((60, 300), marks=(100,), earlier=bounds((60, 200)), elapsed_s=2.0)
+    still = lag_of((60, 300), marks=(100,), retention=moving((60, 200)))
     assert still.headroom_s is None
     timed = lag_of(
         *((60, 300),),
         marks=(100,),
-        earlier=bounds((50, 200)),
-        elapsed_s=2.0,
-        retention=LogRetention(seconds=10.0),
+        retention=moving((50, 200), seconds=10.0),
     )
     assert timed.headroom_s == 5.0
     assert lag_of((0, 9), marks=(1,), retention=LogRetention(1.0), age_s=9.0).headroom_s == 0.0
@@ -82,9 +84,9 @@ def test_a_lost_range_is_an_error_not_a_lag() -> None:
             pin(binding=None),
             bounds((0, 5)),
             ColdSurvey(),
+            FOREVER,
             bytes_per_offset=1,
             age_s=0,
-            retention=FOREVER,
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -51,12 +52,11 @@ def show(config: str | None, as_json: bool) -> None:
     console.print(
         f"file: {written.file or 'none; variables and defaults alone'}", soft_wrap=True
     )
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("setting", "value", "from"):
-        table.add_column(title, overflow="fold")
+    table = plain_table("setting", "value", "from")
     for key, value, origin in rows:
         dim = "dim" if origin == "default" else ""
-        text = "(none)" if value in (None, []) else _text(value)
+        plain = str(value).lower() if isinstance(value, bool) else str(value)
+        text = "(none)" if value in (None, []) else plain
         where = "file" if origin == written.file else origin
         table.add_row(Text(key, dim), Text(text, dim), Text(where, dim))
     console.print(table)
@@ -76,17 +76,13 @@ def check(config: str | None, as_json: bool) -> None:
     problems = all_problems(config)
     failed = any(problem.severity == "error" for problem in problems)
     if as_json:
-        click.echo(
-            json.dumps({"ok": not failed, "problems": [_facts(p) for p in problems]}, indent=2)
-        )
+        document = {"ok": not failed, "problems": [_facts(p) for p in problems]}
+        click.echo(json.dumps(document, indent=2))
     else:
         console = Console(highlight=False)
+        styles = {"error": "bold red", "warning": "yellow"}
         for problem in problems:
-            mark = (
-                ("error  ", "bold red")
-                if problem.severity == "error"
-                else ("warning", "yellow")
-            )
+            mark = f"{problem.severity:<7}", styles[problem.severity]
             console.print(Text.assemble(mark, "  ", problem.sentence), soft_wrap=True)
         if not problems:
             console.print("the settings are fine; `thermocline doctor` tries them out")
@@ -94,17 +90,22 @@ def check(config: str | None, as_json: bool) -> None:
         raise SystemExit(2)
 
 
+def plain_table(*titles: str) -> Table:
+    """Return a table without lines, whose cells fold."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
 def _printable(settings: Settings) -> Iterator[tuple[str, object]]:
     """Every setting as (dotted key, value fit to print): sections in the file's order."""
-    for name, options in settings.catalogs.items():
-        for key in options:
-            yield f"catalogs.{name}.{key}", masked(key, options[key])
-    for name, options in settings.clusters.items():
+    vendors = {f"catalogs.{name}": options for name, options in settings.catalogs.items()}
+    vendors |= {section_of(name): options for name, options in settings.clusters.items()}
+    vendors |= {registry_section(name): each for name, each in settings.registries.items()}
+    for section, options in vendors.items():
         for key, value in options.items():
-            yield f"{section_of(name)}.{key}", masked(key, value)
-    for name, options in settings.registries.items():
-        for key, value in options.items():
-            yield f"{registry_section(name)}.{key}", masked(key, value)
+            yield f"{section}.{key}", masked(key, value)
     for section in own_sections():
         for key, value in getattr(settings, section):
             full = f"{section}.{key}"
@@ -117,11 +118,10 @@ def _printable(settings: Settings) -> Iterator[tuple[str, object]]:
         for key, value in limits:
             yield f"limits.{name}.{key}", _plain(value)
     for name, granted in (settings.permissions or {}).items():
-        for key, value in granted:
+        masks = {f"masks.{column}": mask for column, mask in granted.masks.items()}
+        for key, value in (*granted, *masks.items()):
             if key != "masks":
                 yield f"permissions.{name}.{key}", _plain(value)
-        for column, mask in granted.masks.items():
-            yield f"permissions.{name}.masks.{column}", mask
 
 
 def all_problems(config: str | None) -> tuple[Problem, ...]:
@@ -154,34 +154,26 @@ def _later(settings: Settings, written: Written, reported: set[str]) -> Iterator
             catalog_conf(name, options)
         except BadConfig as error:
             what = error.message.partition(": ")[2].rstrip(".").replace("; ", ", ")
-            yield Problem("warning", key, what, "it is served, but `tier` will refuse it",
-                          written.origin(key))  # fmt: skip
+            fix = "it is served, but `tier` will refuse it"
+            yield Problem("warning", key, what, fix, written.origin(key))
         warehouse = options.get("warehouse", "")
         if not settings.server.storage_roots and "/" not in warehouse:
-            yield Problem(
-                "warning",
-                key,
-                "its warehouse says no place where data files are",
-                "list the places in server.storage_roots, or no data file can be read",
-                written.origin(key),
-            )
+            what = "its warehouse says no place where data files are"
+            fix = "list the places in server.storage_roots, or no data file can be read"
+            yield Problem("warning", key, what, fix, written.origin(key))
     yield from _refused("catalogs", written, lambda: engine_secrets(settings))
     for name, options in settings.clusters.items():
-        yield from _refused(section_of(name), written, functools.partial(_try_client, options))
+        yield from _refused(section_of(name), written, lambda o=options: KafkaLog(o).close())
     if not settings.clusters:
         yield Problem("warning", "kafka", "no broker is configured",
                       "set bootstrap.servers in [kafka]; without it only cold tables answer")  # fmt: skip
     for key in sorted({"cache_dir", "max_cache_bytes"} & settings.cold.model_fields_set):
         yield Problem("warning", f"cold.{key}", "it has no effect: decoded manifests are kept in memory",
                       "delete it", written.origin(f"cold.{key}"))  # fmt: skip
-    yield from _refused("access", written, lambda: access(settings))
-    yield from _refused("access", written, lambda: tls(settings))
+    for check in (access, tls):
+        yield from _refused("access", written, functools.partial(check, settings))
     for mistake in mistakes(settings):
         yield _problem("permissions", written, mistake)
-
-
-def _try_client(options: Mapping[str, str]) -> None:
-    KafkaLog(options).close()
 
 
 def _refused(key: str, written: Written, attempt: Any) -> Iterator[Problem]:
@@ -205,15 +197,7 @@ def _plain(value: object) -> object:
     return MASK if value else None
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _facts(problem: Problem) -> dict[str, object]:
-    return {
-        "severity": problem.severity,
-        "key": problem.key,
-        "what": problem.what,
-        "fix": problem.fix,
-        "from": problem.origin,
-    }
+    facts = asdict(problem)
+    facts["from"] = facts.pop("origin")
+    return facts

@@ -24,14 +24,90 @@ from planner.names import (
 )
 from planner.offsets import OffsetVector
 from planner.schema import METADATA_TYPES, Column, EpochUnit
-from planner.seam.binding import Binding
+from planner.seam.binding import Binding, OnError
 from planner.seam.cut import LogBounds
-from planner.seam.formats import JsonFormat
+from planner.seam.formats import JsonFormat, JsonMode
 from planner.seam.watermark import Watermark
 from planner.sql_text import FieldPath, read_path, spell, spelled, split_name
 from planner.type_text import parse_type
 from thermocline.config.settings import load
 from thermocline.inferring import inferred_columns, newest_records, refused, report
+from thermocline.options import option, options, takes
+
+
+@options
+class NewTableOptions:
+    """What ``create`` is asked for; names of columns are paths, ``a.b`` inside others."""
+
+    topic: str = option(required=True, help="The Kafka topic whose records become rows.")
+    kafka: str = option(
+        default="",
+        metavar="NAME",
+        help="The topic's cluster, of [kafka_clusters.NAME]; default: that of [kafka].",
+    )
+    columns: tuple[str, ...] = option(
+        "--column",
+        metavar="NAME:TYPE",
+        help="A column, in Iceberg's spelling of types; with --infer, an exception.",
+    )
+    infer: bool = option(help="Take the columns from the topic's newest records.")
+    leave_out: tuple[str, ...] = option(
+        metavar="NAME", help="With --infer: a field that becomes no column; a.b inside others."
+    )
+    renames: tuple[str, ...] = option(
+        "--rename",
+        metavar="FIELD=COLUMN",
+        help="The column of an outermost field that has another name; other options say the column.",
+    )
+    epochs: tuple[str, ...] = option(
+        "--epoch",
+        metavar="NAME=s|ms|us|ns",
+        help="Numbers of this column are times; a.b inside others.",
+    )
+    floors: tuple[str, ...] = option(
+        "--floor",
+        metavar="NAME",
+        help="Times of this column lose what is below a microsecond; else such a record is bad.",
+    )
+    partition_by: tuple[str, ...] = option(
+        metavar="TERM", help="day(x), hour(x), bucket(16, x), truncate(8, x), x."
+    )
+    sort_by: tuple[str, ...] = option(metavar="TERM", help="Order of rows inside a file.")
+    on_error: OnError = option(
+        default="fail", show_default=True, help="What a record that does not decode becomes."
+    )
+    json_mode: JsonMode = option(default="strict", show_default=True)
+    with_key: bool = option(help="Keep the record's key as column kafka_key.")
+    with_headers: bool = option(help="Keep the record's headers as column kafka_headers.")
+    comment: str | None = option(help="Description of the table.")
+    replaces: bool = option(
+        "--replace",
+        help="Drop the table first, where it is over the same topic and has no rows yet.",
+    )
+
+    def check(self) -> None:
+        """Raise BadConfig for options that contradict each other."""
+        if not (self.infer or self.columns):
+            raise BadConfig("give --infer, or each column with --column.")
+        if self.leave_out and not self.infer:
+            raise BadConfig(
+                "--leave-out goes with --infer: other columns are those of --column."
+            )
+        if cluster := cluster_of(self.topic):
+            raise BadConfig(
+                f"--topic {self.topic!r} is not a name a Kafka topic can have; a cluster is named with --kafka {cluster}."
+            )
+
+    def wishes(self) -> Wishes:
+        return Wishes(
+            columns=tuple(map(_column, self.columns)),
+            leave_out=tuple(map(read_path, self.leave_out)),
+            epochs=tuple(map(_epoch, self.epochs)),
+            floors=tuple(map(read_path, self.floors)),
+            renames=read_renames(self.renames),
+            lenient=self.json_mode == "lenient",
+            reserved=RESERVED_NAMES.union(METADATA_COLUMNS),
+        )
 
 
 @click.command(
@@ -39,121 +115,24 @@ from thermocline.inferring import inferred_columns, newest_records, refused, rep
     "--column bytes:long --column seen:timestamptz --epoch seen=ms --partition-by 'day(kafka_timestamp)'"
 )
 @click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")
-@click.option("--topic", required=True, help="The Kafka topic whose records become rows.")
-@click.option(
-    "--kafka",
-    default="",
-    metavar="NAME",
-    help="The topic's cluster, of [kafka_clusters.NAME]; default: that of [kafka].",
-)
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="NAME:TYPE",
-    help="A column, in Iceberg's spelling of types; with --infer, an exception.",
-)
-@click.option("--infer", is_flag=True, help="Take the columns from the topic's newest records.")
-@click.option(
-    "--leave-out",
-    multiple=True,
-    metavar="NAME",
-    help="With --infer: a field that becomes no column; a.b inside others.",
-)
-@click.option(
-    "--rename",
-    "renames",
-    multiple=True,
-    metavar="FIELD=COLUMN",
-    help="The column of an outermost field that has another name; other options say the column.",
-)
-@click.option(
-    "--epoch",
-    "epochs",
-    multiple=True,
-    metavar="NAME=s|ms|us|ns",
-    help="Numbers of this column are times; a.b inside others.",
-)
-@click.option(
-    "--floor",
-    "floors",
-    multiple=True,
-    metavar="NAME",
-    help="Times of this column lose what is below a microsecond; else such a record is bad.",
-)
-@click.option(
-    "--partition-by",
-    multiple=True,
-    metavar="TERM",
-    help="day(x), hour(x), bucket(16, x), truncate(8, x), x.",
-)
-@click.option("--sort-by", multiple=True, metavar="TERM", help="Order of rows inside a file.")
-@click.option("--on-error", type=click.Choice(["fail", "null", "skip"]), default="fail", show_default=True,
-              help="What a record that does not decode becomes.")  # fmt: skip
-@click.option(
-    "--json-mode", type=click.Choice(["strict", "lenient"]), default="strict", show_default=True
-)
-@click.option("--with-key", is_flag=True, help="Keep the record's key as column kafka_key.")
-@click.option(
-    "--with-headers", is_flag=True, help="Keep the record's headers as column kafka_headers."
-)
-@click.option("--comment", help="Description of the table.")
-@click.option(
-    "--replace",
-    "replaces",
-    is_flag=True,
-    help="Drop the table first, where it is over the same topic and has no rows yet.",
-)
+@takes(NewTableOptions)
 @click.pass_obj
-def command(
-    config: str | None,
-    table: str,
-    topic: str,
-    kafka: str,
-    columns: tuple[str, ...],
-    infer: bool,
-    leave_out: tuple[str, ...],
-    renames: tuple[str, ...],
-    epochs: tuple[str, ...],
-    floors: tuple[str, ...],
-    partition_by: tuple[str, ...],
-    sort_by: tuple[str, ...],
-    on_error: str,
-    json_mode: str,
-    with_key: bool,
-    with_headers: bool,
-    comment: str | None,
-    replaces: bool,
-) -> None:
+def command(config: str | None, chosen: NewTableOptions, table: str) -> None:
     """Create an Iceberg table bound to a Kafka topic.
 
     The first watermark is where the topic's log starts now: everything it retains belongs to the table.
     """
     settings = load(config).require_catalogs()
     name = TableName.parse(table)
-    if not (infer or columns):
-        raise BadConfig("give --infer, or each column with --column.")
-    if leave_out and not infer:
-        raise BadConfig("--leave-out goes with --infer: other columns are those of --column.")
-    if cluster_of(topic):
-        raise BadConfig(
-            f"--topic {topic!r} is not a name a Kafka topic can have; a cluster is named with --kafka {cluster_of(topic)}."
-        )
-    record_format = JsonFormat(json_mode)  # type: ignore[arg-type]
-    binding = Binding(topic, record_format, on_error=on_error, kafka=kafka)  # type: ignore[arg-type]
-    wishes = Wishes(
-        columns=tuple(map(_column, columns)),
-        leave_out=tuple(map(read_path, leave_out)),
-        epochs=tuple(map(_epoch, epochs)),
-        floors=tuple(map(read_path, floors)),
-        renames=read_renames(renames),
-        lenient=json_mode == "lenient",
-        reserved=RESERVED_NAMES.union(METADATA_COLUMNS),
+    chosen.check()
+    binding = Binding(
+        chosen.topic, JsonFormat(chosen.json_mode), on_error=chosen.on_error, kafka=chosen.kafka
     )
+    wishes = chosen.wishes()
     lines: list[str] = []
     with KafkaClusters(settings.require_clusters()) as log:
         bounds = log.measure([binding.address])[binding.address]
-        if infer:
+        if chosen.infer:
             newest = newest_records(log, bounds)
             inferred = inferred_columns(newest, wishes, binding)
             payload = inferred.columns
@@ -162,27 +141,25 @@ def command(
             payload, refusals = declared_columns(wishes)
             if refusals:
                 raise refused(refusals, f"topic {binding.address}")
-    extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
+    extra = [KAFKA_KEY] * chosen.with_key + [KAFKA_HEADERS] * chosen.with_headers
     first = create_table(
         settings.catalogs,
         NewTable(
             name,
             [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *payload],
             binding,
-            partition_by=partition_by,
-            sort_by=sort_by,
-            comment=comment,
+            partition_by=chosen.partition_by,
+            sort_by=chosen.sort_by,
+            comment=chosen.comment,
             floors=wishes.floors,
         ),
         first_watermark(bounds, binding),
-        replaces=replaces,
+        replaces=chosen.replaces,
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
     click.echo(f"created {name} over topic {binding.address}; it starts at offsets {starts}")
-    for line in first_of([_described(column) for column in payload]):
-        click.echo(f"  {line}")
-    for line in lines:
-        click.echo(line)
+    columns = [f"  {line}" for line in first_of([_described(column) for column in payload])]
+    click.echo("\n".join((*columns, *lines)))
 
 
 def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
@@ -191,7 +168,7 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
         cluster_id=bounds.cluster_id,
         topic=topic_name(bounds.topic),
         topic_id=bounds.topic_id,
-        next=OffsetVector.of((part.partition, part.log_start) for part in bounds.partitions),
+        next=OffsetVector.of((each.partition, each.log_start) for each in bounds.partitions),
         epochs=bounds.epochs,
         shape=binding.shape,
         run=str(uuid.uuid4()),

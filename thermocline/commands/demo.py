@@ -1,7 +1,4 @@
-"""``thermocline demo``: real Kafka, Iceberg, Spark and Flight SQL on this machine, checked by a ledger.
-
-What the demo needs from the machine, looked at before anything starts. One sentence says what to do.
-"""
+"""``thermocline demo``: real Kafka, Iceberg, Spark and Flight SQL on this machine, checked by a ledger."""
 
 from __future__ import annotations
 
@@ -32,102 +29,81 @@ from thermocline.demo.screen import LiveScreen, PlainScreen
 from thermocline.demo.snippets import printed
 from thermocline.demo.traffic import Traffic
 from thermocline.demo.world import World, running_world
+from thermocline.options import option, options, takes
 
 #: How long events flow where there is no terminal to end it.
 UNATTENDED_S = 60.0
-
 #: Newer agents begin to send a field without a column; later its owner adds the column.
-UPGRADE_AFTER_S = 15.0
-
-COLUMN_AFTER_S = 12.0
-
-SCHEMA_DELAY_S = 3.0
-
+UPGRADE_AFTER_S, COLUMN_AFTER_S, SCHEMA_DELAY_S = 15.0, 12.0, 3.0
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
-
 _ASK_EVERY_S = 0.5
-
 #: Leave the alternate screen, show the cursor.
 _RESTORE_TERMINAL = b"\x1b[?1049l\x1b[?25h"
 
 
+@options
+class DemoOptions:
+    seconds: float | None = option(
+        type=click.FloatRange(min=5),
+        help="How long events flow.  [default: until Ctrl-C; 60 with --check or without a terminal]",
+    )
+    check: bool = option(
+        help="Compare the final answer with the ledger; exit 1 on any difference."
+    )
+    rate: int = option(
+        type=click.IntRange(10, 20_000),
+        default=3_000,
+        show_default=True,
+        help="Events per second, both tables together.",
+    )
+    interval_s: float = option(
+        "--tier-every",
+        type=click.FloatRange(min=1),
+        default=10.0,
+        show_default=True,
+        help="Seconds between tiering rounds.",
+    )
+    port: int | None = option(
+        type=click.IntRange(1, 65535),
+        help="Where Flight SQL listens.  [default: 31337, or the next free one]",
+    )
+    seed: int = option(
+        type=int, default=1, show_default=True, help="Seed of the invented traffic."
+    )
+    keep: Path | None = option(
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Work in this new folder and keep it.",
+    )
+    plain: bool = option(help="Lines instead of a picture, on a terminal too.")
+    snippets: bool = option(help="Print what to paste into other clients, and end.")
+
+
 @click.command(epilog="Example: thermocline demo --seconds 90 --check")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=5),
-    help="How long events flow.  [default: until Ctrl-C; 60 with --check or without a terminal]",
-)
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Compare the final answer with the ledger; exit 1 on any difference.",
-)
-@click.option(
-    "--rate",
-    type=click.IntRange(10, 20_000),
-    default=3_000,
-    show_default=True,
-    help="Events per second, both tables together.",
-)
-@click.option(
-    "--tier-every",
-    "interval_s",
-    type=click.FloatRange(min=1),
-    default=10.0,
-    show_default=True,
-    help="Seconds between tiering rounds.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    help="Where Flight SQL listens.  [default: 31337, or the next free one]",
-)
-@click.option(
-    "--seed", type=int, default=1, show_default=True, help="Seed of the invented traffic."
-)
-@click.option(
-    "--keep",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Work in this new folder and keep it.",
-)
-@click.option("--plain", is_flag=True, help="Lines instead of a picture, on a terminal too.")
-@click.option(
-    "--snippets", is_flag=True, help="Print what to paste into other clients, and end."
-)
-def command(
-    seconds: float | None,
-    check: bool,
-    rate: int,
-    interval_s: float,
-    port: int | None,
-    seed: int,
-    keep: Path | None,
-    plain: bool,
-    snippets: bool,
-) -> None:
+@takes(DemoOptions)
+def command(chosen: DemoOptions) -> None:
     """Run everything on this machine and watch two tables over Kafka and Iceberg.
 
     Producers send endpoint and network telemetry, plainly and in transactions, some aborted, some late, some
     nonsense; Spark tiers it into Iceberg; the same SQL answers throughout, and every answer is counted against
     what the producers know. Ctrl-C ends it all and leaves nothing behind.
     """
-    if snippets:
-        click.echo(printed(port or 31337), nl=False)
+    if chosen.snippets:
+        click.echo(printed(chosen.port or 31337), nl=False)
         return
     console = Console()
-    screen = LiveScreen(console) if console.is_terminal and not plain else PlainScreen()
-    if seconds is None:
-        seconds = UNATTENDED_S if check or not console.is_terminal else math.inf
+    screen = LiveScreen(console) if console.is_terminal and not chosen.plain else PlainScreen()
+    unattended = chosen.check or not console.is_terminal
+    seconds = chosen.seconds or (UNATTENDED_S if unattended else math.inf)
     _on_signals(_unwind)
     try:
-        with _folder(keep) as (folder, start_guard), contextlib.ExitStack() as stack:
-            port = choose_port(port)
+        with _folder(chosen.keep) as (folder, start_guard), contextlib.ExitStack() as stack:
+            port = choose_port(chosen.port)
             with screen.setting_up():
                 world = stack.enter_context(
-                    running_world(folder, port, interval_s, screen.step, start_guard)
+                    running_world(folder, port, chosen.interval_s, screen.step, start_guard)
                 )
-            equal = _run(world, screen, seconds, rate, seed, check)
+            equal = _run(world, screen, chosen, seconds)
             screen.say("stopping Spark, the server and the broker …")
     except SystemExit:
         click.echo("thermocline: the demo was stopped; nothing is left behind.", err=True)
@@ -136,13 +112,13 @@ def command(
         raise SystemExit(1)
 
 
-def _run(
-    world: World, screen: PlainScreen, seconds: float, rate: int, seed: int, check: bool
-) -> bool:
+def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float) -> bool:
     """Events and pictures until time or Ctrl-C; True unless something differs from the ledger."""
-    demo = Observation([ObservedTable(feed) for feed in FEEDS], rate)
-    bootstrap, share = world.broker.bootstrap, rate // len(FEEDS)
-    traffics = [Traffic(bootstrap, t.feed, t.ledger, share, seed) for t in demo.tables]
+    demo = Observation([ObservedTable(feed) for feed in FEEDS], chosen.rate)
+    bootstrap, rate_of_each = world.broker.bootstrap, chosen.rate // len(FEEDS)
+    traffics = [
+        Traffic(bootstrap, t.feed, t.ledger, rate_of_each, chosen.seed) for t in demo.tables
+    ]
     flush_s = 2.0
     try:
         # Here a signal is the ordinary way to end.
@@ -152,7 +128,7 @@ def _run(
             connected(world.uri) as client,
         ):
             drift = _drift(world, demo, traffics)
-            while demo.elapsed_s < seconds or (check and not demo.all_published):
+            while demo.elapsed_s < seconds or (chosen.check and not demo.all_published):
                 if demo.elapsed_s > seconds + FIRST_PUBLISH_S:
                     raise Unavailable(
                         f"the demo's Spark published nothing within {FIRST_PUBLISH_S:g} s after the time was "
@@ -167,7 +143,7 @@ def _run(
     finally:
         for traffic in traffics:
             traffic.stop(flush_s)
-    return verdict(world, demo.tables, traffics, screen.say, whole=check)
+    return verdict(world, demo.tables, traffics, screen.say, whole=chosen.check)
 
 
 def _drift(world: World, demo: Observation, traffics: Sequence[Traffic]) -> Iterator[None]:
@@ -208,9 +184,8 @@ def _unwind(number: int, _: FrameType | None) -> NoReturn:
 def _leave(number: int, _: FrameType | None) -> NoReturn:
     if sys.stdout.isatty():
         os.write(sys.stdout.fileno(), _RESTORE_TERMINAL)
-    os.write(
-        2, b"thermocline: stopped at once; what still runs ends by itself within seconds.\n"
-    )
+    text = b"thermocline: stopped at once; what still runs ends by itself within seconds.\n"
+    os.write(2, text)
     os._exit(128 + number)
 
 
@@ -221,9 +196,8 @@ def _folder(keep: Path | None) -> Iterator[tuple[Path, StartGuard]]:
         try:
             keep.mkdir(parents=True)
         except OSError as error:
-            raise BadConfig(
-                f"--keep: the folder cannot be made ({error.strerror}); name a new one."
-            ) from error
+            what = f"the folder cannot be made ({error.strerror})"
+            raise BadConfig(f"--keep: {what}; name a new one.") from error
         check_machine(keep)
         yield keep.resolve(), child_guard.start
         return
@@ -238,13 +212,10 @@ def _folder(keep: Path | None) -> Iterator[tuple[Path, StartGuard]]:
 
 #: Broker 512 MB of heap, Spark 1 GB, their native parts, the server with a tail of some minutes.
 NEEDED_MEMORY_BYTES = 2_500_000_000
-
 #: An hour of events and their files is below this; Spark's jars and logs are small beside it.
 NEEDED_DISK_BYTES = 2_000_000_000
-
 #: Kafka and Iceberg jars, twice while they are unpacked.
 NEEDED_CACHE_BYTES = 300_000_000
-
 #: Where the demo's server listens if it may.
 PORTS = range(31337, 31437)
 
@@ -256,15 +227,16 @@ def check_machine(folder: Path) -> None:
         BadConfig: no Java or an old one, too little memory or disk; the sentence says what to do.
     """
     jars.java()
-    remedy = "end other programs, or raise the limit of the container or shell it runs in"
-    _check("memory", NEEDED_MEMORY_BYTES, free_memory(), f"; {remedy}")
-    remedy = "set TMPDIR to a folder on a larger disk, or name one with --keep"
-    _check_disk(folder, NEEDED_DISK_BYTES, remedy)
+    remedy = "; end other programs, or raise the limit of the container or shell it runs in"
+    _check("memory", NEEDED_MEMORY_BYTES, free_memory(), remedy)
+    room = " where it would work; make room, or set {} to a folder on a larger disk"
+    remedy = f"{room.format('TMPDIR')}, or name one with --keep"
+    _check("disk", NEEDED_DISK_BYTES, shutil.disk_usage(folder).free, remedy)
     if not (jars.is_resolved("kafka") and jars.is_resolved("iceberg")):
         cache = jars.cache_folder()
         cache.mkdir(parents=True, exist_ok=True)
-        remedy = "set XDG_CACHE_HOME to a folder on a larger disk"
-        _check_disk(cache, NEEDED_CACHE_BYTES, remedy)
+        remedy = room.format("XDG_CACHE_HOME")
+        _check("disk", NEEDED_CACHE_BYTES, shutil.disk_usage(cache).free, remedy)
 
 
 def choose_port(requested: int | None) -> int:
@@ -283,18 +255,9 @@ def choose_port(requested: int | None) -> int:
     return port
 
 
-def _check_disk(folder: Path, needed_bytes: int, remedy: str) -> None:
-    free = shutil.disk_usage(folder).free
-    _check("disk", needed_bytes, free, f" where it would work; make room, or {remedy}")
-
-
 def _check(what: str, needed: int, free: int | None, remedy: str) -> None:
     if free is not None and free < needed:
         raise BadConfig(
-            f"the demo needs {_gb(needed)} of free {what} and {_gb(free)} is free{remedy}.",
+            f"the demo needs {needed / 1e9:.1f} GB of free {what} and {free / 1e9:.1f} GB is free{remedy}.",
             free_bytes=free,
         )
-
-
-def _gb(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"

@@ -11,13 +11,12 @@ from dataclasses import asdict
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from connectors.iceberg.store import IcebergStore
 from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
-from thermocline.commands.config import all_problems
+from thermocline.commands.config import all_problems, plain_table
 from thermocline.config.settings import Problem, Settings, load
 from thermocline.doctor.engines import address_of, engines, settings_text
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
@@ -75,11 +74,8 @@ def _report(findings: list[Finding], *, as_json: bool) -> None:
     """Print findings; end with exit code 1 where one failed."""
     failed = any(line.state == "fail" for line in findings)
     if as_json:
-        click.echo(
-            json.dumps(
-                {"ok": not failed, "findings": [asdict(line) for line in findings]}, indent=2
-            )
-        )
+        document = {"ok": not failed, "findings": [asdict(line) for line in findings]}
+        click.echo(json.dumps(document, indent=2))
     else:
         _show(findings)
     if failed:
@@ -106,26 +102,21 @@ def _rights(settings: Settings) -> list[Right]:
     """Raises CatalogUnavailable and the errors of tables that cannot be read."""
     with closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store:
         pins = [store.pin(name) for name in store.tables()]
-    return least_rights(
-        settings.catalogs,
-        [
-            TableAccess(
-                pin.table.catalog,
-                None if pin.binding is None else pin.binding.address,
-                pin.metadata_location.rpartition("/metadata/")[0],
-            )
-            for pin in pins
-        ],
-    )
+    tables = [
+        TableAccess(
+            None if pin.binding is None else pin.binding.address,
+            pin.metadata_location.rpartition("/metadata/")[0],
+        )
+        for pin in pins
+    ]
+    return least_rights(settings.catalogs, tables)
 
 
 def _show_rights(rights: Sequence[Right], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(right) for right in rights], indent=2))
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("to", "on", "allow", ""):
-        table.add_column(title, overflow="fold")
+    table = plain_table("to", "on", "allow", "")
     for right in rights:
         operations = ", ".join(right.operations)
         table.add_row(right.purpose, right.on, operations, Text(right.note, "dim"))
@@ -148,9 +139,7 @@ def _show(findings: list[Finding]) -> None:
             fix = f"; {finding.fix}" if finding.fix else ""
             click.echo(f"{finding.state:<4}  {finding.check}: {finding.what}{fix}")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("", "check", "found", "what to do"):
-        table.add_column(title, overflow="fold")
+    table = plain_table("", "check", "found", "what to do")
     for finding in findings:
         table.add_row(
             Text(finding.state, _STYLES[finding.state]),

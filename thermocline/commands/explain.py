@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -30,12 +31,7 @@ Examples:
 @server_options
 @click.pass_obj
 def command(
-    config: str | None,
-    /,
-    statement: str,
-    ranges: bool,
-    as_json: bool,
-    **server: Any,
+    config: str | None, /, statement: str, ranges: bool, as_json: bool, **server: Any
 ) -> None:
     """Show the cut STATEMENT would be answered from: what of each table comes from Iceberg, what from Kafka, why.
 
@@ -62,12 +58,10 @@ def command(
 def _picture(table: str, sides: list[dict[str, Any]], *, ranges: bool) -> list[str]:
     """Draw one table: a bar of its two sides, then a line for each."""
     name = click.style(table, bold=True) if coloured() else table
-    bar = _bar(sides)
-    lines = [f"{name}  {bar}" if bar else name]
+    lines = [f"{name}  {_bar(sides)}".rstrip()]
     for side in sides:
         lines.append(f"  {side['side']:<5} {side['why']}")
-        facts = _facts(side)
-        if facts:
+        if facts := ", ".join(_facts(side)):
             lines.append(f"        {facts}")
         if ranges:
             lines.extend(_range_lines(side))
@@ -88,29 +82,26 @@ def _bar(sides: list[dict[str, Any]]) -> str:
     return f"{'▓' * (_BAR - width)}│{'░' * width}"
 
 
-def _facts(side: dict[str, Any]) -> str:
-    facts = []
+def _facts(side: dict[str, Any]) -> Iterator[str]:
     if side["contract"] not in (None, "live"):
-        facts.append(side["contract"])
+        yield side["contract"]
     if side["log_age_s"]:
-        facts.append(f"measured {span_text(side['log_age_s'])} ago")
+        yield f"measured {span_text(side['log_age_s'])} ago"
     if side["snapshot_id"] is not None:
-        facts.append(f"snapshot {side['snapshot_id']}, schema {side['schema_id']}")
+        yield f"snapshot {side['snapshot_id']}, schema {side['schema_id']}"
     if side["metadata_age_s"] is not None:
-        facts.append(f"confirmed {span_text(side['metadata_age_s'])} ago")
+        yield f"confirmed {span_text(side['metadata_age_s'])} ago"
     if side["records"] is not None:
-        facts.append(f"holds {side['records']:,} records")
+        yield f"holds {side['records']:,} records"
     if side["files"] is not None:
         size = "" if side["bytes"] is None else f" of {size_text(side['bytes'])}"
-        facts.append(f"in {side['files']:,} file{'' if side['files'] == 1 else 's'}{size}")
+        yield f"in {side['files']:,} file{'' if side['files'] == 1 else 's'}{size}"
     if side["files_to_read"] is not None and side["files"]:
-        facts.append(f"{side['files_to_read']:,} to read")
+        yield f"{side['files_to_read']:,} to read"
     if side["topic"] is not None:
-        facts.append(
-            f"topic {side['topic']}: {side['offsets']:,} offsets of {side['partitions']} partition"
-            f"{'' if side['partitions'] == 1 else 's'}"
-        )
-    return ", ".join(facts)
+        plural = "" if side["partitions"] == 1 else "s"
+        offsets = f"{side['offsets']:,} offsets of {side['partitions']} partition{plural}"
+        yield f"topic {side['topic']}: {offsets}"
 
 
 def _range_lines(side: dict[str, Any]) -> list[str]:

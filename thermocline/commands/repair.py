@@ -5,6 +5,7 @@ Each works out its repair, shows what changes and asks, then commits a watermark
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,57 +31,62 @@ from planner.shape_changes import shape_changes
 from planner.verification.findings import span_text
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings, load
+from thermocline.options import option, options, takes
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 _table = click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document; needs --yes.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
-    """What a repair changes, in lines, and how to commit it. An empty ``question`` is not asked."""
+    """A repair of one table, as it was asked for on the command line."""
 
-    question: str
-    changes: Iterable[str]
-    commit: Callable[[], Watermark]
+    table: TableName
+    yes: bool
+    as_json: bool
 
+    def carry_out(
+        self, question: str, changes: Iterable[str], commit: Callable[[], Watermark]
+    ) -> Watermark:
+        """Show what changes and ask, unless ``yes`` or without a ``question``; then commit."""
+        if question and not self.yes:
+            for line in changes:
+                click.echo(line, err=True)
+            click.confirm(question, abort=True, err=True)
+        return commit()
 
-def _carry_out(repair: _Repair, *, yes: bool) -> Watermark:
-    """Show what changes and ask, unless ``yes``; then commit."""
-    if repair.question and not yes:
-        for line in repair.changes:
-            click.echo(line, err=True)
-        click.confirm(repair.question, abort=True, err=True)
-    return repair.commit()
-
-
-def _report(
-    name: TableName,
-    mark: Watermark,
-    facts: Mapping[str, Any],
-    lines: Iterable[str],
-    *,
-    as_json: bool,
-) -> None:
-    """Print what was done: ``facts`` as JSON, or else ``lines``."""
-    if as_json:
-        click.echo(json.dumps({"table": str(name), **facts, "run": mark.run}, indent=2))
-        return
-    for line in lines:
-        click.echo(f"{name}: {line}")
+    def report(self, mark: Watermark, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
+        """Print what was done: ``facts`` as JSON, or else ``lines``."""
+        if self.as_json:
+            document = {"table": str(self.table), **facts, "run": mark.run}
+            click.echo(json.dumps(document, indent=2))
+            return
+        for line in lines:
+            click.echo(f"{self.table}: {line}")
 
 
-def _settings(
-    config: str | None,
-    *,
-    yes: bool,
-    as_json: bool,
-    refusal: str = "--json asks nobody; say --yes too.",
-) -> Settings:
-    settings = load(config).require_catalogs()
-    if as_json and not yes:
-        raise BadParameter(refusal)
-    return settings
+def _repair(
+    help_of_yes: str, refusal: str = "--json asks nobody; say --yes too."
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the settings and a ``_Repair``, from TABLE, --yes and --json; ``refusal`` is of --json alone."""
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @_table
+        @click.option("--yes", is_flag=True, help=help_of_yes)
+        @click.option("--json", "as_json", is_flag=True, help="One JSON document; needs --yes.")
+        @click.pass_obj
+        @functools.wraps(command)
+        def call(
+            config: str | None, /, table: str, yes: bool, as_json: bool, **own: Any
+        ) -> None:
+            settings = load(config).require_catalogs()
+            if as_json and not yes:
+                raise BadParameter(refusal)
+            command(settings, _Repair(TableName.parse(table), yes, as_json), **own)
+
+        return call
+
+    return decorated
 
 
 def _committer(settings: Settings) -> AbstractContextManager[IcebergRepairCommitter]:
@@ -108,18 +114,14 @@ def gap() -> None:
     short_help="Give up the offsets between watermark and log start.",
     epilog=_GAP_EXAMPLES,
 )
-@_table
-@click.option("--yes", is_flag=True, help="Do not show the lost offsets and ask.")
-@_json
-@click.pass_obj
-def _accept_gap(config: str | None, table: str, yes: bool, as_json: bool) -> None:
+@_repair("Do not show the lost offsets and ask.")
+def _accept_gap(settings: Settings, repair: _Repair) -> None:
     """Give up the offsets between watermark and log start, for a table that answers TailGap.
 
     The watermark moves to the log start; the lost ranges are recorded in it and shown by `status`, `verify` and
     "table$seam". Those records are in no answer, now or later: Kafka has removed them.
     """
-    settings = _settings(config, yes=yes, as_json=as_json)
-    name = TableName.parse(table)
+    name = repair.table
     with (
         _store(settings) as store,
         _committer(settings) as committer,
@@ -128,13 +130,12 @@ def _accept_gap(config: str | None, table: str, yes: bool, as_json: bool) -> Non
         repairs = Repairs(committer, log)
         lost = repairs.gap(store.pin(name))
         question = "Give them up?" if lost else ""
-        mark = _carry_out(
-            _Repair(question, _lost(name, lost), lambda: repairs.accept_gap(name, lost)),
-            yes=yes,
+        mark = repair.carry_out(
+            question, _lost(name, lost), lambda: repairs.accept_gap(name, lost)
         )
     ranges = [{"partition": i.partition, "start": i.start, "stop": i.stop} for i in lost]
     lines = [f"gave up {span_text(item)}; the watermark is {item.stop} now" for item in lost]
-    _report(name, mark, {"lost": ranges}, lines, as_json=as_json)
+    repair.report(mark, {"lost": ranges}, lines)
 
 
 def _lost(table: TableName, lost: tuple[OffsetRange, ...]) -> Iterator[str]:
@@ -151,30 +152,25 @@ Examples:
 """
 
 
+@options
+class SkipOptions:
+    partition: int = option(required=True, type=click.IntRange(min=0))
+    offsets: tuple[int, ...] = option(
+        "--offset",
+        required=True,
+        type=click.IntRange(min=0),
+        help="The record's offset; may be given several times.",
+    )
+    reason: str = option(default="", help="Kept with the decision, at most 200 characters.")
+    force: bool = option(help="Also where the record decodes.")
+    as_json: bool = option("--json", help="One JSON document.")
+
+
 @click.command(epilog=_SKIP_EXAMPLES)
 @_table
-@click.option("--partition", required=True, type=click.IntRange(min=0))
-@click.option(
-    "--offset",
-    "offsets",
-    required=True,
-    multiple=True,
-    type=click.IntRange(min=0),
-    help="The record's offset; may be given several times.",
-)
-@click.option("--reason", default="", help="Kept with the decision, at most 200 characters.")
-@click.option("--force", is_flag=True, help="Also where the record decodes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@takes(SkipOptions)
 @click.pass_obj
-def skip(
-    config: str | None,
-    table: str,
-    partition: int,
-    offsets: tuple[int, ...],
-    reason: str,
-    force: bool,
-    as_json: bool,
-) -> None:
+def skip(config: str | None, chosen: SkipOptions, /, table: str) -> None:
     """Give up a record, for a table that answers UndecodableRecord under error policy fail.
 
     Its outcome is `skipped`: neither queries nor tiering look at it from now on. It is recorded in the watermark
@@ -182,15 +178,16 @@ def skip(
     """
     settings = load(config).require_catalogs()
     name = TableName.parse(table)
-    skips = [Skip(partition, offset, reason) for offset in dict.fromkeys(offsets)]
+    offsets = dict.fromkeys(chosen.offsets)
+    skips = [Skip(chosen.partition, offset, chosen.reason) for offset in offsets]
     with (
         _committer(settings) as committer,
         KafkaClusters(settings.require_clusters()) as log,
     ):
-        mark = Repairs(committer, log).skip(name, skips, decoder_for, force=force)
+        mark = Repairs(committer, log).skip(name, skips, decoder_for, force=chosen.force)
     rows = [{"partition": item.partition, "offset": item.offset} for item in skips]
     lines = [f"skipped partition {item.partition}, offset {item.offset}" for item in skips]
-    _report(name, mark, {"skipped": rows}, lines, as_json=as_json)
+    _Repair(name, True, chosen.as_json).report(mark, {"skipped": rows}, lines)
 
 
 @click.command(
@@ -200,7 +197,6 @@ Examples:
   thermocline accept lake.net.flows --snapshot 8071234567890123456 --yes --json
 """
 )
-@_table
 @click.option(
     "--snapshot",
     "snapshot_ids",
@@ -210,42 +206,35 @@ Examples:
     metavar="ID",
     help="A snapshot of another writer; all that are refused must be named.",
 )
-@click.option("--yes", is_flag=True, help="Do not show what was added and ask.")
-@_json
-@click.pass_obj
-def accept(
-    config: str | None, table: str, snapshot_ids: tuple[int, ...], yes: bool, as_json: bool
-) -> None:
+@_repair("Do not show what was added and ask.")
+def accept(settings: Settings, repair: _Repair, snapshot_ids: tuple[int, ...]) -> None:
     """Let the rows of another writer's snapshot stay, for a table that answers ForeignCommit.
 
     They are in every answer from now on, below the watermark, from any topic and record. The
     acceptance is recorded in the watermark and shown by `status`, `verify` and "table$seam". Refused where a row
     has an offset at or above the watermark: the tail has that record too. Needs no Kafka.
     """
-    settings = _settings(config, yes=yes, as_json=as_json)
-    name = TableName.parse(table)
+    name = repair.table
     added: dict[int, AddedRows] = {}
     decide = accepting(name, tuple(dict.fromkeys(snapshot_ids)), added)
     with _committer(settings) as committer:
         committer.look(name, decide)
         changes = _added(name, added)
-        mark = _carry_out(
-            _Repair("Let them stay?", changes, lambda: committer.amend(name, decide)), yes=yes
+        mark = repair.carry_out(
+            "Let them stay?", changes, lambda: committer.amend(name, decide)
         )
     rows = {str(key): count.rows for key, count in added.items()}
     lines = [
         f"accepted snapshot {key} with {count.rows:,} rows" for key, count in added.items()
     ]
-    _report(name, mark, {"accepted": rows}, lines, as_json=as_json)
+    repair.report(mark, {"accepted": rows}, lines)
 
 
 def _added(table: TableName, added: Mapping[int, AddedRows]) -> Iterator[str]:
     for snapshot_id, count in added.items():
         yield f"{table}: snapshot {snapshot_id} added {count.rows:,} rows"
         if count.without_offset:
-            yield (
-                f"  {count.without_offset:,} without kafka_partition or kafka_offset: `verify` cannot check them"
-            )
+            yield f"  {count.without_offset:,} without kafka_partition or kafka_offset: `verify` cannot check them"
         for partition, following in count.next:
             yield (
                 f"  partition {partition}: offsets up to {following - 1}, below the watermark; rows of records "
@@ -266,30 +255,24 @@ def shape() -> None:
 
 
 @shape.command("accept", short_help="Go on with another way to decode.", epilog=_SHAPE_EXAMPLES)
-@_table
-@click.option("--yes", is_flag=True, help="Do not show what changes and ask.")
-@_json
-@click.pass_obj
-def _accept_shape(config: str | None, table: str, yes: bool, as_json: bool) -> None:
+@_repair("Do not show what changes and ask.", "--json does not ask; say --yes too.")
+def _accept_shape(settings: Settings, repair: _Repair) -> None:
     """Go on with the table's properties of now, for a table whose tiering stops with ShapeMismatch.
 
     Rows below the watermark stay as they were decoded; records from the watermark on are decoded by today's error
     policy, JSON mode, epoch units and floors, and by this program's decoder. No row is written. `verify` compares the
     older rows by their offsets only. Needs no Kafka.
     """
-    refusal = "--json does not ask; say --yes too."
-    settings = _settings(config, yes=yes, as_json=as_json, refusal=refusal)
-    name = TableName.parse(table)
+    name = repair.table
     with _store(settings) as store, _committer(settings) as committer:
         pin = store.pin(name)
         decide = moving_shape(pin)
         committer.look(name, decide)
-        mark = _carry_out(
-            _Repair("Go on with it?", _moved(pin), lambda: committer.amend(name, decide)),
-            yes=yes,
+        mark = repair.carry_out(
+            "Go on with it?", _moved(pin), lambda: committer.amend(name, decide)
         )
     line = f"records from the watermark on are decoded with shape {mark.shape}"
-    _report(name, mark, {"shape": mark.shape}, [line], as_json=as_json)
+    repair.report(mark, {"shape": mark.shape}, [line])
 
 
 def _moved(pin: Pin) -> Iterator[str]:
@@ -299,9 +282,8 @@ def _moved(pin: Pin) -> Iterator[str]:
     changes = shape_changes(pin.binding, pin.schema, pin.watermark.shape)
     if not changes:
         yield "  what it was cannot be told from the shape; now:"
-        changes = tuple(
-            f"  {key} = {text}" for key, text in sorted(pin.binding.properties().items())
-        )
+        properties = sorted(pin.binding.properties().items())
+        changes = tuple(f"  {key} = {text}" for key, text in properties)
     for line in changes:
         yield f"  {line}"
 
@@ -314,7 +296,6 @@ Examples:
   thermocline covers lake.net.flows --next 0=1204 --next 1=8120 --yes --json
 """
 )
-@_table
 @click.option(
     "--next",
     "named",
@@ -322,14 +303,8 @@ Examples:
     metavar="PARTITION=OFFSET",
     help="The first offset of a partition that the table does not cover: of all partitions, or of none.",
 )
-@click.option(
-    "--yes", is_flag=True, help="Do not show what the table has and ask; needs --next."
-)
-@_json
-@click.pass_obj
-def covers(
-    config: str | None, table: str, named: tuple[str, ...], yes: bool, as_json: bool
-) -> None:
+@_repair("Do not show what the table has and ask; needs --next.")
+def covers(settings: Settings, repair: _Repair, named: tuple[str, ...]) -> None:
     """Say what a table covers, for one that answers WatermarkMissing because its history was expired.
 
     Shows which rows it has, and the watermark that is written when you say yes: that of the tag and the mirror
@@ -337,28 +312,26 @@ def covers(
     Kafka: offsets below it that have no row were deleted, as far as every answer says from then on. Refused where a
     row lies at or above it. Needs no Kafka.
     """
-    settings = _settings(config, yes=yes, as_json=as_json)
-    if yes and not named:
+    if repair.yes and not named:
         raise BadParameter(
             "--yes shows nobody what the table has; name the first offset that it does not cover, of each partition: "
             "--next 0=OFFSET."
         )
-    name = TableName.parse(table)
+    name = repair.table
     offsets = dict(map(_named, named))
     rows = _rows(settings, name)
     decide = covering(name, rows, offsets)
     with _committer(settings) as committer:
         changes = _covered(name, rows, committer.look(name, decide))
-        mark = _carry_out(
-            _Repair("Is that what it covers?", changes, lambda: committer.amend(name, decide)),
-            yes=yes,
+        mark = repair.carry_out(
+            "Is that what it covers?", changes, lambda: committer.amend(name, decide)
         )
     facts = {
         "next": {str(partition): offset for partition, offset in mark.next},
         "rows": sum(item.rows for item in rows.partitions),
     }
     listed = ", ".join(f"partition {key} below {value}" for key, value in mark.next)
-    _report(name, mark, facts, [f"covers {listed}"], as_json=as_json)
+    repair.report(mark, facts, [f"covers {listed}"])
 
 
 def _named(text: str) -> tuple[int, int]:
@@ -386,12 +359,10 @@ def _covered(table: TableName, rows: RowsOfHead, after: Watermark) -> Iterator[s
     by_partition = {item.partition: item for item in rows.partitions}
     for partition in sorted({*by_partition, *after.next.as_dict()}):
         item = by_partition.get(partition)
-        what = (
-            "no rows"
-            if item is None
-            else f"{item.rows:,} rows, offsets {item.lowest} to {item.highest}, "
-            f"{item.holes:,} offsets between without a row"
-        )
+        what = "no rows"
+        if item is not None:
+            what = f"{item.rows:,} rows, offsets {item.lowest} to {item.highest}"
+            what += f", {item.holes:,} offsets between without a row"
         yield f"{table}: partition {partition}: {what}"
         if item is not None and item.doubled:
             yield f"  {item.doubled:,} rows are there twice, and will be in answers"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -25,6 +26,7 @@ from proxy.process.memory import bound_arenas
 from proxy.process.sockets import allow_open_files, await_free
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
 from thermocline.config.settings import Settings, load
+from thermocline.options import option, options, takes
 from thermocline.serve.ingestion import ingesting
 from thermocline.serve.sandbox import confined, log_to_stderr
 
@@ -42,91 +44,71 @@ _LOOK_S = 0.1
 _SWITCH_S = 0.0005
 
 
+@options
+class ServeOptions:
+    host: str | None = option(help="Address to listen on.  [default: 127.0.0.1]")
+    port: int | None = option(
+        type=click.IntRange(0, 65535), help="Port to listen on, 0 for any.  [default: 31337]"
+    )
+    supervised: bool = option(hidden=True, help="This process is the supervisor's child.")
+    suspects: int | None = option(
+        type=int, hidden=True, help="A descriptor: see proxy.access.limits."
+    )
+    no_supervisor: bool = option(help="Run in this process; nothing restarts it.")
+    try_lock: bool = option(hidden=True, help="Start as a server, say how it is locked, end.")
+
+    def settings(self, config: str | None) -> Settings:
+        """Read the settings, with what the options change of them."""
+        settings = load(config)
+        flags = {"host": self.host, "port": self.port}
+        flags = {key: value for key, value in flags.items() if value is not None}
+        return settings.model_copy(update={"server": settings.server.model_copy(update=flags)})
+
+
 @click.command(epilog="Example: thermocline serve --port 31337")
-@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    help="Port to listen on, 0 for any.  [default: 31337]",
-)
-@click.option(
-    "--supervised", is_flag=True, hidden=True, help="This process is the supervisor's child."
-)
-@click.option(
-    "--suspects", type=int, hidden=True, help="A descriptor: see proxy.access.limits."
-)
-@click.option("--no-supervisor", is_flag=True, help="Run in this process; nothing restarts it.")
-@click.option(
-    "--try-lock",
-    is_flag=True,
-    hidden=True,
-    help="Start as a server, say how it is locked, end.",
-)
+@takes(ServeOptions)
 @click.pass_obj
-def command(
-    config: str | None,
-    host: str | None,
-    port: int | None,
-    supervised: bool,
-    suspects: int | None,
-    no_supervisor: bool,
-    try_lock: bool,
-) -> None:
+def command(config: str | None, chosen: ServeOptions) -> None:
     """Serve all tables over Arrow Flight SQL, until SIGTERM or Ctrl-C.
 
     A process that dies is started again within seconds. Running statements may end when it is told to stop; a
     second signal ends them. SIGHUP has the settings read again.
     """
+    read = functools.partial(chosen.settings, config)
     try:
-
-        def read() -> Settings:
-            return _with_flags(load(config), host, port)
-
         settings = read().require_catalogs()
     except RequestError as error:
-        click.echo(f"thermocline: {error.message}", err=True)
+        _say(error.message)
         sys.exit(EXIT_CONFIG)
-    if try_lock:
+    if chosen.try_lock:
         sys.exit(_try_lock(settings, config))
-    if supervised or no_supervisor:
-        sys.exit(_serve(settings, read, config, supervised=supervised, suspects=suspects))
-    left_behind = new_file()
+    if chosen.supervised or chosen.no_supervisor:
+        sys.exit(_serve(settings, read, config, chosen))
+    left_behind, server = new_file(), settings.server
     arguments = [sys.executable, "-m", "thermocline", *(["--config", config] if config else [])]
-    flags = [
-        "serve",
-        "--supervised",
-        "--suspects",
-        str(left_behind),
-        "--host",
-        settings.server.host,
-        "--port",
-        str(settings.server.port),
-    ]
+    flags = ["--suspects", left_behind, "--host", server.host, "--port", server.port]
     sys.exit(
         Supervisor(
-            [*arguments, *flags],
-            report=lambda text: click.echo(f"thermocline: {text}", err=True),
-            stop_grace_s=settings.server.drain_s + _STOP_GRACE_S,
+            [*arguments, "serve", "--supervised", *map(str, flags)],
+            report=_say,
+            stop_grace_s=server.drain_s + _STOP_GRACE_S,
             inherited=(left_behind,),
         ).run()
     )
 
 
-def _with_flags(settings: Settings, host: str | None, port: int | None) -> Settings:
-    flags = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    return settings.model_copy(update={"server": settings.server.model_copy(update=flags)})
+def _say(text: object) -> None:
+    click.echo(f"thermocline: {text}", err=True)
 
 
 def _serve(
     settings: Settings,
     read: Callable[[], Settings],
     config: str | None,
-    *,
-    supervised: bool,
-    suspects: int | None,
+    chosen: ServeOptions,
 ) -> int:
-    if suspects is not None:
-        os.set_inheritable(suspects, False)  # not the process's that reads topics
+    if chosen.suspects is not None:
+        os.set_inheritable(chosen.suspects, False)  # not the process's that reads topics
     log_to_stderr()
     # A handler may interrupt anything, so it only notes what came.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -141,55 +123,39 @@ def _serve(
     await_free(
         _addresses(settings),
         settings.server.drain_s + _STOP_GRACE_S,
-        lambda text: click.echo(f"thermocline: {text}", err=True),
+        _say,
         lambda: not signals.empty(),
     )
     try:
         with contextlib.ExitStack() as stack:
             lock, ingestion = stack.enter_context(_confined(settings, config))
             _load()
-            running = stack.enter_context(
-                _started(
-                    settings, read, lock, ingestion, supervised=supervised, suspects=suspects
-                )
-            )
-            host = settings.server.host
-            scheme = "grpc" if settings.access.tls_certificate is None else "grpc+tls"
-            click.echo(f"thermocline: {lock}", err=True)
-            click.echo(
-                f"thermocline: serving Flight SQL on {scheme}://{host}:{running.port}", err=True
-            )
+            running = stack.enter_context(_started(settings, read, lock, ingestion, chosen))
+            is_plain = settings.access.tls_certificate is None
+            scheme, web = ("grpc", "http") if is_plain else ("grpc+tls", "https")
+            _say(lock)
+            _say(f"serving Flight SQL on {scheme}://{settings.server.host}:{running.port}")
             if running.rest_port is not None:
                 host = settings.iceberg_rest.host
-                web = "http" if settings.access.tls_certificate is None else "https"
-                click.echo(
-                    f"thermocline: serving live tables on {web}://{host}:{running.rest_port}",
-                    err=True,
-                )
+                _say(f"serving live tables on {web}://{host}:{running.rest_port}")
             while _next(signals) == signal.SIGHUP:
                 running.reload()
             _drain(running.drain, signals)
         if running.is_stuck():
             logging.shutdown()
             os._exit(0)
-    except RequestError as error:
-        click.echo(f"thermocline: {error.message}", err=True)
-        return EXIT_CONFIG
     except FederationError as error:
-        click.echo(f"thermocline: {error.message}", err=True)
-        return 1
+        _say(error.message)
+        return EXIT_CONFIG if isinstance(error, RequestError) else 1
     return 0
 
 
 def _addresses(settings: Settings) -> dict[str, tuple[str, int]]:
     """Return what the server will listen on, by setting: a supervisor that was killed leaves a child that drains there."""
     server, rest = settings.server, settings.iceberg_rest
-    addresses = {
-        "server.port": (server.host, server.port),
-        "server.http_port": (server.host, server.http_port),
-        "iceberg_rest.port": (rest.host, rest.port),
-    }
-    return {setting: (host, port) for setting, (host, port) in addresses.items() if port}
+    ports = {"server.port": server.port, "server.http_port": server.http_port}
+    addresses = {setting: (server.host, port) for setting, port in ports.items() if port}
+    return addresses | ({"iceberg_rest.port": (rest.host, rest.port)} if rest.port else {})
 
 
 @contextlib.contextmanager
@@ -240,17 +206,15 @@ def _started(
     read: Callable[[], Settings],
     lock: FileSystemLock,
     ingestion: Ingestion | None,
-    *,
-    supervised: bool,
-    suspects: int | None,
+    chosen: ServeOptions,
 ) -> Iterator[RunningServer]:
     parent = ParentWatch(settings.server.drain_s + _STOP_GRACE_S)
-    if supervised:
+    if chosen.supervised:
         parent.start()
     from thermocline.serve.assembly import running_server
 
     with running_server(
-        settings, read=read, lock=lock, ingestion=ingestion, blame=Blame(suspects)
+        settings, read=read, lock=lock, ingestion=ingestion, blame=Blame(chosen.suspects)
     ) as running:
         parent.answer()
         yield running

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -19,9 +19,10 @@ from thermocline.connect import (
     server_named,
     server_options,
 )
+from thermocline.options import option, options, takes
 
-FORMATS = ("table", "csv", "json", "jsonl", "arrow", "parquet")
-_BINARY = frozenset({"arrow", "parquet"})
+if TYPE_CHECKING:
+    from thermocline.output.answers import Asks
 
 EXAMPLES = """\b
 Examples:
@@ -35,57 +36,47 @@ Examples:
 """
 
 
+@options
+class SqlOptions:
+    file: str | None = option(
+        "-f",
+        "--file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+        help="Run the statements of a file, '-' for standard input; they end with ';'.",
+    )
+    form: Literal["table", "csv", "json", "jsonl", "arrow", "parquet"] | None = option(
+        "--format", help="How rows are written; else by the name of -o, else a table."
+    )
+    output: str | None = option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write to a file, which appears when the result is whole.",
+    )
+    max_rows: int = option(
+        type=click.IntRange(0),
+        default=100,
+        show_default=True,
+        help="Rows a table shows; 0 for all.",
+    )
+    engine: Literal["duckdb", "spark"] = option(
+        default="duckdb",
+        show_default=True,
+        help="Who runs the statement. For spark it is written in Spark's SQL, with full names; a Spark starts in this process "
+        "(as under [tier]), which takes seconds, reads store and brokers by itself unless --server is given, and collects "
+        "the whole answer.",
+    )
+
+
 @click.command(epilog=EXAMPLES)
 @click.argument("statement", required=False)
-@click.option(
-    "-f",
-    "--file",
-    "file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="Run the statements of a file, '-' for standard input; they end with ';'.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    help="How rows are written; else by the name of -o, else a table.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Write to a file, which appears when the result is whole.",
-)
-@click.option(
-    "--max-rows",
-    type=click.IntRange(0),
-    default=100,
-    show_default=True,
-    help="Rows a table shows; 0 for all.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["duckdb", "spark"]),
-    default="duckdb",
-    show_default=True,
-    help="Who runs the statement. For spark it is written in Spark's SQL, with full names; a Spark starts in this process "
-    "(as under [tier]), which takes seconds, reads store and brokers by itself unless --server is given, and collects "
-    "the whole answer.",
-)
+@takes(SqlOptions)
 @contract_options
 @server_options
 @click.pass_obj
 def command(
-    config: str | None,
-    /,
-    statement: str | None,
-    file: str | None,
-    form: str | None,
-    output: str | None,
-    max_rows: int,
-    engine: str,
-    **server: Any,
+    config: str | None, chosen: SqlOptions, /, statement: str | None, **server: Any
 ) -> None:
     """Run STATEMENT, the statements of a file, or a prompt.
 
@@ -95,72 +86,57 @@ def command(
     from thermocline.output.answers import deliver
     from thermocline.output.formats import CONCATENATED, format_of, opened
 
+    file, output, max_rows = chosen.file, chosen.output, chosen.max_rows
     if statement is not None and file is not None:
         raise click.UsageError("give a STATEMENT or a file with -f, not both.")
-    form = form or (format_of(output) if output else None) or "table"
+    form = chosen.form or (format_of(output) if output else None) or "table"
     asks = statement is None and file is None
     if asks and not sys.stdin.isatty():
         file, asks = "-", False
-    if asks and engine == "spark":
+    on_spark = chosen.engine == "spark"
+    if asks and on_spark:
         raise click.UsageError("--engine spark runs a STATEMENT or a file; it has no prompt.")
-    statements = [] if asks else _statements(statement, file, engine)
-    if len(statements) > 1 and form not in CONCATENATED and form != "table":
+    statements = []
+    if not asks:
+        text = _text_of(str(file)) if statement is None else statement
+        statements = spark_names.statements(text) if on_spark else split(text)
+        if not statements:
+            raise click.UsageError("there is no statement to run.")
+    if len(statements) > 1 and form not in (*CONCATENATED, "table"):
         raise click.UsageError(
             f"{len(statements)} results do not make one {form} file; use --format jsonl, or run them one by one."
         )
-    if form in _BINARY and output is None and sys.stdout.isatty():
+    if form in ("arrow", "parquet") and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{form} is not for a terminal; name a file with -o.")
-    if engine == "spark":
-        limit = max_rows if form == "table" and max_rows else None
-        _run_on_spark(config, statements, output, form, max_rows, limit, server)
-        return
-    with connect_server(config, **server) as client:
-        if asks:
+    if asks:
+        with connect_server(config, **server) as client:
             from thermocline.prompt import run
 
             run(client, form=form, max_rows=max_rows)
-        else:
-            with opened(output) as sink:
-                for text in statements:
-                    deliver(client, text, sink, form=form, max_rows=max_rows)
-
-
-def _run_on_spark(
-    config: str | None,
-    statements: Sequence[str],
-    output: str | None,
-    form: str,
-    max_rows: int,
-    limit: int | None,
-    server: dict[str, Any],
-) -> None:
-    from thermocline.output.answers import deliver
-    from thermocline.output.formats import opened
-    from thermocline.spark_statements import spark_statements
-
-    uri = server_named(server.pop("uri"), local=server.pop("local"))
-    password = password_of(server["user"])
+        return
+    limit = max_rows if form == "table" and max_rows else None
     with (
-        spark_statements(config, uri=uri, password=password, max_rows=limit, **server) as spark,
+        _on_spark(config, limit, **server)
+        if on_spark
+        else connect_server(config, **server) as runner,
         opened(output) as sink,
     ):
         for text in statements:
-            deliver(spark, text, sink, form=form, max_rows=max_rows)
+            deliver(runner, text, sink, form=form, max_rows=max_rows)
 
 
-def _statements(statement: str | None, file: str | None, engine: str) -> Sequence[str]:
-    if statement is None:
-        text = sys.stdin.read() if file == "-" else _text_of(Path(str(file)))
-    else:
-        text = statement
-    statements = split(text) if engine == "duckdb" else spark_names.statements(text)
-    if not statements:
-        raise click.UsageError("there is no statement to run.")
-    return statements
+def _on_spark(
+    config: str | None, max_rows: int | None, *, uri: str | None, local: bool, **server: Any
+) -> AbstractContextManager[Asks]:
+    from thermocline.spark_statements import spark_statements
+
+    uri = server_named(uri, local=local)
+    password = password_of(server["user"])
+    return spark_statements(config, uri=uri, password=password, max_rows=max_rows, **server)
 
 
-def _text_of(path: Path) -> str:
+def _text_of(path: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfig(f"{path}: the file cannot be read as UTF-8 text.") from error

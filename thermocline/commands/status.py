@@ -17,7 +17,8 @@ from planner.errors import FederationError
 from planner.names import Side, TableName
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
-from thermocline.connect import login_options
+from thermocline.connect import connect_server, login_options
+from thermocline.options import option, options, takes
 from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
@@ -38,34 +39,30 @@ _READ = (
 )
 
 
+@options
+class StatusOptions:
+    partitions: bool = option(help="Offsets of every partition, too.")
+    as_json: bool = option("--json", help="One JSON document, partitions included.")
+    watch_s: float | None = option(
+        "--watch",
+        type=click.FloatRange(min=0.2),
+        metavar="SECONDS",
+        help="Again every so often, until Ctrl-C.",
+    )
+    uri: str | None = option(
+        "--server",
+        metavar="URI",
+        help="Show in IN MEMORY how far this server has read each tail, too.",
+    )
+
+
 @click.command(epilog=EXAMPLES)
 @click.argument("tables", nargs=-1, metavar="[CATALOG.NAMESPACE.TABLE]...")
-@click.option("--partitions", is_flag=True, help="Offsets of every partition, too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document, partitions included.")
-@click.option(
-    "--watch",
-    "watch_s",
-    type=click.FloatRange(min=0.2),
-    metavar="SECONDS",
-    help="Again every so often, until Ctrl-C.",
-)
-@click.option(
-    "--server",
-    "uri",
-    metavar="URI",
-    help="Show in IN MEMORY how far this server has read each tail, too.",
-)
+@takes(StatusOptions)
 @login_options
 @click.pass_obj
 def command(
-    config: str | None,
-    tables: tuple[str, ...],
-    partitions: bool,
-    as_json: bool,
-    watch_s: float | None,
-    uri: str | None,
-    user: str | None,
-    token: str | None,
+    config: str | None, chosen: StatusOptions, /, tables: tuple[str, ...], **login: str | None
 ) -> None:
     """Show watermark, log and lag of every bound table, as broker and catalog say now.
 
@@ -84,41 +81,36 @@ def command(
     with (
         KafkaClusters(clusters) as log,
         closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
-        _server(config, uri, user, token) as client,
+        _server(config, chosen.uri, **login) as client,
     ):
         while True:
+            now_ms = time.time_ns() // 1_000_000
             statuses = standings(
-                store,
-                log,
-                names or store.tables(),
-                clusters=clusters,
-                now_ms=time.time_ns() // 1_000_000,
+                store, log, names or store.tables(), clusters=clusters, now_ms=now_ms
             )
             if client is not None:
                 statuses = [_with_tail(status, client) for status in statuses]
-            if as_json:
+            if chosen.as_json:
                 click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
-                if watch_s is not None and sys.stdout.isatty():
+                if chosen.watch_s is not None and sys.stdout.isatty():
                     click.clear()
-                _show(statuses, partitions=partitions)
-            if watch_s is None:
+                _show(statuses, partitions=chosen.partitions)
+            if chosen.watch_s is None:
                 break
             sys.stdout.flush()
-            time.sleep(watch_s)
+            time.sleep(chosen.watch_s)
     if any(status.error for status in statuses):
         raise SystemExit(6)
 
 
 def _server(
-    config: str | None, uri: str | None, user: str | None, token: str | None
+    config: str | None, uri: str | None, *, user: str | None, token: str | None
 ) -> AbstractContextManager[Client | None]:
     if uri is None:
         if user or token:
             raise click.UsageError("--user and --token are for a --server; name it.")
         return nullcontext()
-    from thermocline.connect import connect_server
-
     return connect_server(config, uri=uri, local=False, user=user, token=token)
 
 
@@ -152,19 +144,15 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     answering = [table for table in tables if table.error is None]
-    titles = ["TABLE", "TOPIC", "LAG", "BYTES", "OLDEST", "HEADROOM", "NOTES"]
-    right = [False, False, True, True, True, True, False]
-    if any(table.tail for table in answering):
-        titles.insert(-1, "IN MEMORY")
-        right.insert(-1, True)
+    in_memory = ["IN MEMORY"] * any(table.tail for table in answering)
+    titles = ["TABLE", "TOPIC", "LAG", "BYTES", "OLDEST", "HEADROOM", *in_memory, "NOTES"]
+    right = [title not in ("TABLE", "TOPIC", "NOTES") for title in titles]
     cells = [
         [
             table.table,
             table.topic or "",
             f"{table.lag:,}",
-            "?"
-            if table.lag_bytes is None
-            else f"{'~' if table.lag else ''}{size_text(table.lag_bytes)}",
+            _bytes(table),
             span_text(table.lag_s) if table.lag else "-",
             _headroom(table),
             *([] if table.tail is None else [_in_memory(table.tail)]),
@@ -181,11 +169,17 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
             click.echo("\n".join(_partition_lines(table, width)))
     for table in tables:
         if table.error is not None:
-            name = click.style(table.table, bold=True) if coloured() else table.table
-            kind = str(table.error_class)
-            kind = click.style(kind, fg="red") if coloured() else kind
+            name, kind = table.table, str(table.error_class)
+            if coloured():
+                name, kind = click.style(name, bold=True), click.style(kind, fg="red")
             text = table.error.removeprefix(f"{table.table}: ")
             click.echo(f"{name}  {kind}: {text}")
+
+
+def _bytes(table: TableStatus) -> str:
+    if table.lag_bytes is None:
+        return "?"
+    return f"{'~' if table.lag else ''}{size_text(table.lag_bytes)}"
 
 
 def _headroom(table: TableStatus) -> str:
@@ -200,8 +194,8 @@ def _in_memory(tail: TailReading) -> str:
         return "?"
     if not tail.offsets:
         return "-"
-    share = f"{100 * tail.read_offsets // tail.offsets} %"
-    return f"{share}, {span_text(tail.rest_s)} left" if tail.rest_s else share
+    percent = f"{100 * tail.read_offsets // tail.offsets} %"
+    return f"{percent}, {span_text(tail.rest_s)} left" if tail.rest_s else percent
 
 
 _BAD_RECORDS = {"dead": "dead letters"}
@@ -229,15 +223,8 @@ def _partition_lines(table: TableStatus, width: int | None) -> list[str]:
     from thermocline.output.table import Grid
 
     titles = ["partition", "log start", "watermark", "log end", "lag", "to spare"]
-    rows = [
-        [
-            str(part.partition),
-            f"{part.log_start:,}",
-            f"{part.watermark:,}",
-            f"{part.log_end:,}",
-            f"{part.lag:,}",
-            f"{part.headroom:,}",
-        ]
-        for part in table.partitions
-    ]
+    rows = []
+    for each in table.partitions:
+        offsets = (each.log_start, each.watermark, each.log_end, each.lag, each.headroom)
+        rows.append([str(each.partition), *(f"{number:,}" for number in offsets)])
     return Grid(titles, [True] * 6, width=width).lines(rows)

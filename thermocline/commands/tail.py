@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import re
 import shutil
@@ -10,17 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
 from planner.errors import BadConfig, FederationError
 from thermocline.connect import connect_server, server_options
+from thermocline.options import option, options, takes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from thermocline.client import Client
 
 _SPAN = re.compile(r"(\d+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -34,53 +34,62 @@ Examples:
 """
 
 
+@options
+class TailOptions:
+    start: Literal["now", "beginning"] | None = option(
+        "--from",
+        help="What is new at first: what is committed from now on, or everything.  [default: now]",
+    )
+    since: str | None = option(
+        metavar="SPAN", help="Everything with a kafka_timestamp of the last 10m, 2h, 1d first."
+    )
+    position: Path | None = option(
+        metavar="FILE",
+        type=Path,
+        help="Go on from the position in FILE, if there is one; keep it there after each round.",
+    )
+    once: bool = option(help="One round: what is new up to now, then stop.")
+    interval_s: float = option(
+        "--interval",
+        type=click.FloatRange(min=0.05),
+        default=0.5,
+        show_default=True,
+        help="Seconds between rounds.",
+    )
+    form: Literal["table", "csv", "jsonl"] | None = option(
+        "--format", help="How rows are written.  [default: table on a terminal, else jsonl]"
+    )
+
+    def after(self) -> str:
+        """Return where the first round starts, as the server reads it."""
+        if self.start is not None and self.since is not None:
+            raise click.UsageError(
+                "--from and --since contradict each other; give one of them."
+            )
+        if self.position is not None:
+            try:
+                return self.position.read_text(encoding="ascii").strip()
+            except FileNotFoundError:
+                pass
+            except (OSError, UnicodeDecodeError) as error:
+                raise BadConfig(f"{self.position}: no position can be read from it.") from error
+        if self.since is None:
+            return self.start or "now"
+        span = _SPAN.fullmatch(self.since)
+        if span is None:
+            raise click.UsageError(
+                f"{self.since!r} is not a span of time; write 30s, 10m, 2h or 1d."
+            )
+        past_s = int(span[1]) * _SECONDS[span[2]]
+        return f"since:{max(0, int((time.time() - past_s) * 1_000_000))}"
+
+
 @click.command(epilog=EXAMPLES)
 @click.argument("statement")
-@click.option(
-    "--from",
-    "start",
-    type=click.Choice(["now", "beginning"]),
-    help="What is new at first: what is committed from now on, or everything.  [default: now]",
-)
-@click.option(
-    "--since",
-    metavar="SPAN",
-    help="Everything with a kafka_timestamp of the last 10m, 2h, 1d first.",
-)
-@click.option(
-    "--position",
-    metavar="FILE",
-    help="Go on from the position in FILE, if there is one; keep it there after each round.",
-)
-@click.option("--once", is_flag=True, help="One round: what is new up to now, then stop.")
-@click.option(
-    "--interval",
-    "interval_s",
-    type=click.FloatRange(min=0.05),
-    default=0.5,
-    show_default=True,
-    help="Seconds between rounds.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "csv", "jsonl"]),
-    help="How rows are written.  [default: table on a terminal, else jsonl]",
-)
+@takes(TailOptions)
 @server_options
 @click.pass_obj
-def command(
-    config: str | None,
-    /,
-    statement: str,
-    start: str | None,
-    since: str | None,
-    position: str | None,
-    once: bool,
-    interval_s: float,
-    form: str | None,
-    **server: Any,
-) -> None:
+def command(config: str | None, chosen: TailOptions, /, statement: str, **server: Any) -> None:
     """Follow STATEMENT: each record committed from the start on is read by it exactly once.
 
     Works in rounds: each runs the statement over the records that are new since the round before, from Kafka or,
@@ -91,56 +100,28 @@ def command(
     from thermocline import follower
     from thermocline.output.formats import opened
 
-    file = None if position is None else Path(position)
-    after = _after(start, since, file)
+    after = chosen.after()
     with opened(None) as sink:
-        write = _writer(sink, form or ("table" if sink.isatty() else "jsonl"))
+        write = _writer(sink, chosen.form or ("table" if sink.isatty() else "jsonl"))
 
         def take(increment: follower.FollowedRows) -> None:
             write(increment.schema, increment.batches)
             sink.flush()
-            if file is not None:
-                _keep(file, increment.position)
+            if chosen.position is not None:
+                _keep(chosen.position, increment.position)
 
-        def connect() -> contextlib.AbstractContextManager[Client]:
-            return connect_server(config, **server)
-
-        if once:
-            with (
-                connect() as client,
-                follower.follow_round(client, statement, after) as followed,
-            ):
-                take(followed)
+        connect = functools.partial(connect_server, config, **server)
+        if chosen.once:
+            with connect() as client, follower.follow_round(client, statement, after) as rows:
+                take(rows)
             return
-        for followed in follower.rounds(
-            connect,
-            statement,
-            after,
+        for rows in follower.rounds(
+            *(connect, statement, after),
             wait=time.sleep,
-            interval_s=interval_s,
+            interval_s=chosen.interval_s,
             report=_tell,
         ):
-            take(followed)
-
-
-def _after(start: str | None, since: str | None, file: Path | None) -> str:
-    """Return where the first round starts, as the server reads it."""
-    if start is not None and since is not None:
-        raise click.UsageError("--from and --since contradict each other; give one of them.")
-    if file is not None:
-        try:
-            return file.read_text(encoding="ascii").strip()
-        except FileNotFoundError:
-            pass
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadConfig(f"{file}: no position can be read from it.") from error
-    if since is None:
-        return start or "now"
-    span = _SPAN.fullmatch(since)
-    if span is None:
-        raise click.UsageError(f"{since!r} is not a span of time; write 30s, 10m, 2h or 1d.")
-    past_s = int(span[1]) * _SECONDS[span[2]]
-    return f"since:{max(0, int((time.time() - past_s) * 1_000_000))}"
+            take(rows)
 
 
 def _writer(sink: BinaryIO, form: str) -> Callable[[pa.Schema, Iterable[pa.RecordBatch]], None]:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import click
@@ -21,12 +21,7 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.spark.errors import java_errors
 from connectors.spark.publish.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.spark.session import check_alive
-from planner.errors import (
-    FederationError,
-    Inconsistent,
-    RequestError,
-    Unavailable,
-)
+from planner.errors import FederationError, Inconsistent, RequestError, Unavailable
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.tiering.triggers import ColdSurvey
@@ -116,8 +111,7 @@ def running_loop(
             from proxy.ops.http import OpsServer
 
             ops = OpsServer(
-                host=tier.http_host,
-                port=port,
+                address=(tier.http_host, port),
                 registry=metrics.registry,
                 healthy=lambda: True,
                 state=dict,
@@ -137,7 +131,7 @@ def running_loop(
                 publish_s=tier.max_publish_s,
             ),
             retentions=RetentionReader(settings.clusters),
-            adjust=_adjustment(interval_s or tier.max_age_s),
+            adjust=functools.partial(_shortened, interval_s or tier.max_age_s),
         )
         yield TableLoop(
             job,
@@ -152,16 +146,11 @@ def running_loop(
         )
 
 
-def _adjustment(max_age_s: float | None) -> Callable[[ColdSurvey], ColdSurvey]:
+def _shortened(max_age_s: float | None, survey: ColdSurvey) -> ColdSurvey:
     """Let an age that was asked for shorten every table's own, and never lengthen it."""
-
-    def adjusted(survey: ColdSurvey) -> ColdSurvey:
-        if max_age_s is None:
-            return survey
-        age_s = min(max_age_s, survey.options.max_age_s)
-        return replace(survey, options=replace(survey.options, max_age_s=age_s))
-
-    return adjusted
+    options = survey.options
+    age_s = min(max_age_s or options.max_age_s, options.max_age_s)
+    return replace(survey, options=replace(options, max_age_s=age_s))
 
 
 def _target(
@@ -197,17 +186,11 @@ class BoundTables:
         self._reported: dict[TableName, str] = {}
 
     def __call__(self) -> list[TableName]:
-        """List them.
-
-        Raises:
-            CatalogUnavailable: a catalog does not answer.
-        """
-        listed = self._store.tables()
-        self._bound &= set(listed)
+        """List them. Raises CatalogUnavailable: a catalog does not answer."""
+        listed = set(self._store.tables())
+        self._bound &= listed
         # Of a table that is bound, its rounds learn when it is not any more.
-        for name in set(listed) - self._bound:
-            if self._is_bound(name):
-                self._bound.add(name)
+        self._bound |= set(filter(self._is_bound, listed - self._bound))
         return sorted(self._bound)
 
     def _is_bound(self, name: TableName) -> bool:

@@ -89,10 +89,10 @@ def command(
     for outcome in verify_tables(request, progress_bar):
         if isinstance(outcome, FederationError):
             failures.append(outcome)
-            continue
-        if not as_json:
-            say(console, outcome)
-        reports.append(outcome)
+        else:
+            reports.append(outcome)
+            if not as_json:
+                say(console, outcome)
     if as_json:
         click.echo(json.dumps([document(report) for report in reports], indent=2))
     elif not reports and not failures:

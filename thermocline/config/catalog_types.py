@@ -55,18 +55,12 @@ def catalog_mistake(options: Mapping[str, str]) -> Mistake | None:
             return Mistake(key, "there is no such file", "name a file with certificates in PEM")
     of_python = next((key for key in options if key.startswith("auth.")), None)
     if of_python is not None:
-        return Mistake(
-            of_python,
-            "it is known to pyiceberg alone, and the tierer logs in, too",
-            "set credential, oauth2-server-uri and scope, or token",
-        )
+        what = "it is known to pyiceberg alone, and the tierer logs in, too"
+        return Mistake(of_python, what, "set credential, oauth2-server-uri and scope, or token")
     module, extra = _CLIENTS[kind]
     if not _installed(module):
-        return Mistake(
-            "type",
-            f"the client for {kind} catalogs is not installed",
-            f"pip install 'pyiceberg[{extra}]'",
-        )
+        what = f"the client for {kind} catalogs is not installed"
+        return Mistake("type", what, f"pip install 'pyiceberg[{extra}]'")
     return None
 
 

@@ -106,6 +106,14 @@ class Server(_Section):
     landlock: Literal["auto", "required", "off"] = "auto"
     landlock_readable: tuple[str, ...] = ()
 
+    @property
+    def secret(self) -> bytes | None:
+        return (
+            None
+            if self.ticket_secret is None
+            else self.ticket_secret.get_secret_value().encode()
+        )
+
 
 class AccessSettings(_Section):
     """Who may call, and over what. Files are PEM, but for the credentials; see docs/security.md."""
@@ -279,21 +287,17 @@ class Settings(_Section):
         return {name: dict(options) for name, options in (own | self.schema_registries).items()}
 
     def require_clusters(self) -> dict[str, dict[str, str]]:
-        """Return ``clusters``, at least one.
-
-        Raises:
-            BadConfig: there is none.
-        """
+        """Return ``clusters``, at least one. Raises BadConfig: there is none."""
         return self.clusters or {"": checked(self.kafka)}
 
     @property
     def storage_roots(self) -> tuple[str, ...]:
         """Where the engine may read files: as configured, else every catalog's warehouse."""
-        return self.server.storage_roots or tuple(
-            sorted(
-                {entry["warehouse"] for entry in self.catalogs.values() if "warehouse" in entry}
-            )
-        )
+        return self.server.storage_roots or tuple(sorted(self.warehouses))
+
+    @property
+    def warehouses(self) -> set[str]:
+        return {each["warehouse"] for each in self.catalogs.values() if "warehouse" in each}
 
     def require_catalogs(self) -> Self:
         """Return these settings, or refuse them where they name no catalog: no command could find a table.
@@ -328,9 +332,8 @@ class Problem:
     @property
     def sentence(self) -> str:
         where = f"{self.origin}: " if self.origin is not None else ""
-        return (
-            f"{where}{self.key}: {self.what}; {self.fix}{'' if self.fix.endswith('?') else '.'}"
-        )
+        end = "" if self.fix.endswith("?") else "."
+        return f"{where}{self.key}: {self.what}; {self.fix}{end}"
 
 
 def load(path: str | None = None) -> Settings:

@@ -155,9 +155,7 @@ def _position(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
     message = str(error)
-    return (
-        message if "'" not in message and '"' not in message else message[message.rfind("(") :]
-    )
+    return message[message.rfind("(") :] if {"'", '"'} & set(message) else message
 
 
 def _leaves(value: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

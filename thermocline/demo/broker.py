@@ -67,24 +67,21 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         self,
         folder: Path,
         *,
-        heap_mb: int = HEAP_MB,
         properties: Mapping[str, str] | None = None,
         jvm_flags: Sequence[str] = (),
-        start_timeout_s: float = START_TIMEOUT_S,
         start_guard: StartGuard = child_guard.start,
         controlled_by: Broker | None = None,
     ) -> None:
-        """``properties`` are Kafka's own broker settings and win over ours; listeners are added to ours.
+        """``properties`` are Kafka's own broker settings and win over ours, as ``jvm_flags`` do; listeners are added to ours.
 
         ``controlled_by`` is a node that was started: this one is a further broker of its cluster, with a ``node.id`` of
         its own.
         """
         self.log_file = folder / "broker.log"
         self._folder = folder
-        self._heap_mb = heap_mb
         self._extra = dict(properties or {})
         self._jvm_flags = jvm_flags
-        self._start_timeout_s = start_timeout_s
+        self.start_timeout_s = START_TIMEOUT_S
         self._start_guard = start_guard
         self._controlled_by = controlled_by
         self._guard: subprocess.Popen[bytes] | None = None
@@ -99,10 +96,6 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
     def bootstrap(self) -> str:
         """The address for clients, ``host:port``. Constant over restarts."""
         return f"127.0.0.1:{self._port}"
-
-    @property
-    def _controller(self) -> str:
-        return f"127.0.0.1:{self._controller_port}"
 
     @property
     def cluster_id(self) -> str:
@@ -132,7 +125,7 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         temporary = self._folder / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         java = (
-            *(jars.java(), f"-Xmx{self._heap_mb}m", *self._jvm_flags, "-cp", classpath),
+            *(jars.java(), f"-Xmx{HEAP_MB}m", *self._jvm_flags, "-cp", classpath),
             # Native compression libraries are unpacked there; a killed JVM leaves them.
             f"-Djava.io.tmpdir={temporary}",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -196,21 +189,16 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
     def _write_settings(self) -> Path:
         plain = f"PLAINTEXT://{self.bootstrap}"
         listeners = {"listeners": plain, "advertised.listeners": plain}
-        if self._controlled_by is None:
-            listeners["listeners"] += f",CONTROLLER://{self._controller}"
-            roles = {"controller.quorum.bootstrap.servers": self._controller}
-        else:
-            controller = self._controlled_by._controller
-            roles = {
-                "process.roles": "broker",
-                "controller.quorum.bootstrap.servers": controller,
-            }
-        properties = {
-            **_NODE_PROPERTIES,
-            **roles,
+        controller = f"127.0.0.1:{(self._controlled_by or self)._controller_port}"
+        properties = _NODE_PROPERTIES | {
+            "controller.quorum.bootstrap.servers": controller,
             "log.dirs": str(self._folder / "data"),
-            **self._extra,
         }
+        if self._controlled_by is None:
+            listeners["listeners"] += f",CONTROLLER://{controller}"
+        else:
+            properties["process.roles"] = "broker"
+        properties |= self._extra
         for key, ours in listeners.items():
             properties[key] = f"{ours},{self._extra[key]}" if key in self._extra else ours
         path = self._folder / "server.properties"
@@ -218,25 +206,24 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         return path
 
     def _format(self, java: tuple[str, ...], settings: Path) -> None:
-        cluster = self._controlled_by
-        command = [*java, "kafka.tools.StorageTool", "format", "-c", str(settings)]
-        if cluster is None:
-            command += ["--standalone", "-t", cluster_id()]
+        command = [*java, "kafka.tools.StorageTool", "format", "-c", str(settings), "-t"]
+        if self._controlled_by is None:
+            command += [cluster_id(), "--standalone"]
         else:
-            command += ["-t", cluster.cluster_id]
+            command.append(self._controlled_by.cluster_id)
         ran = subprocess.run(command, capture_output=True, text=True)
         if ran.returncode:
             raise self._failed("its folder could not be formatted", ran.stdout + ran.stderr)
 
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + self._start_timeout_s
+        deadline = time.monotonic() + self.start_timeout_s
         while time.monotonic() < deadline:
             if not self.running:
                 raise self._failed("it ended while starting")
             if is_listening(self._port) and _answers(self.bootstrap):
                 return
             time.sleep(0.05)
-        raise self._failed(f"it did not answer within {self._start_timeout_s:g} s")
+        raise self._failed(f"it did not answer within {self.start_timeout_s:g} s")
 
     def _failed(self, what: str, output: str | None = None) -> LogUnavailable:
         """Quote the newest line that looks like a cause; folders of this machine are left out."""

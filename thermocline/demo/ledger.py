@@ -58,9 +58,7 @@ class Ledger:
     def rows_below(self, ends: Mapping[int, int]) -> int:
         """Count rows below an end offset (exclusive) of each partition."""
         with self._lock:
-            return sum(
-                bisect.bisect_left(self._offsets[part], end) for part, end in ends.items()
-            )
+            return sum(bisect.bisect_left(self._offsets[p], end) for p, end in ends.items())
 
     def differences(self, answer: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, str]]:
         """Compare an answer's (partition, offset, digest) rows with all records; say what is wrong where."""
@@ -90,9 +88,8 @@ def digest_row(feed: DemoFeed, row: Mapping[str, Any]) -> int:
         return digest_bytes(row["kafka_value"])
     event = {name: row[name] for name in feed.columns}
     event["ts"] = round(row["ts"].timestamp() * 1000)
-    return (
-        -1 if row.get(feed.later) not in (None, feed.later_of(event)) else digest_event(event)
-    )
+    is_right = row.get(feed.later) in (None, feed.later_of(event))
+    return digest_event(event) if is_right else -1
 
 
 def digest_event(event: Mapping[str, object]) -> int:

@@ -46,11 +46,11 @@ class ObservedAnswer:
 
     @property
     def rows(self) -> int:
-        return sum(part.rows for part in self.partitions)
+        return sum(each.rows for each in self.partitions)
 
     @property
     def cold_rows(self) -> int:
-        return sum(part.cold_rows for part in self.partitions)
+        return sum(each.cold_rows for each in self.partitions)
 
 
 @dataclass
@@ -83,16 +83,15 @@ class ObservedTable:
         An answer may hold rows whose acknowledgement is still on its way, so each waits until the ledger has
         caught up; one that is not equal ``SETTLE_S`` later, or has fewer rows than were acknowledged, is wrong.
         """
-        waiting = []
-        for answer in self._unsettled:
-            ends = {part.partition: part.log_end for part in answer.partitions}
+        unsettled, self._unsettled = self._unsettled, []
+        for answer in unsettled:
+            ends = {each.partition: each.log_end for each in answer.partitions}
             difference = answer.rows - self.ledger.rows_below(ends)
             if difference > 0 and now - answer.at <= SETTLE_S:
-                waiting.append(answer)
-                continue
-            self.checked += 1
-            self.off_by = difference or self.off_by
-        self._unsettled = waiting
+                self._unsettled.append(answer)
+            else:
+                self.checked += 1
+                self.off_by = difference or self.off_by
 
 
 @dataclass
@@ -135,11 +134,8 @@ class Observation:
             self.latencies_ms = (*self.latencies_ms, answer.took_ms)[-_HISTORY:]
             if answer.age_ms is not None:
                 self.ages_ms = (*self.ages_ms, answer.age_ms)[-_HISTORY:]
-            rows = [
-                int(n.replace(",", ""))
-                for name, n in published
-                if name == str(table.feed.table)
-            ]
+            name = str(table.feed.table)
+            rows = [int(n.replace(",", "")) for each, n in published if each == name]
             if len(rows) > table.publishes:
                 table.published_at = answer.at
                 table.publishes, table.last_rows = len(rows), rows[-1]
@@ -151,14 +147,12 @@ def ask(client: Client, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
     began = time.monotonic()
     rows = list(client.rows(statement(feed, with_later=with_later)))
     now = time.monotonic()
-    newest = max((row["newest"] for row in rows if row["newest"] is not None), default=None)
-    age_ms = None
-    if newest is not None:
-        age_ms = (dt.datetime.now(dt.UTC) - newest).total_seconds() * 1000
+    utc = dt.datetime.now(dt.UTC)
+    ages = [(utc - row["newest"]).total_seconds() for row in rows if row["newest"] is not None]
     return ObservedAnswer(
         partitions=tuple(PartitionView(*list(row.values())[:5]) for row in rows),
         with_later=sum(row["later"] or 0 for row in rows),
-        age_ms=age_ms,
+        age_ms=min(ages) * 1000 if ages else None,
         took_ms=(now - began) * 1000,
         at=now,
     )
@@ -199,11 +193,12 @@ def verdict(
         for partition, offset, what in differences[:_MAX_DIFFERENCES]:
             say(f"{what}: {feed.topic}/{partition} offset {offset}")
         if differences or traffic.failures or table.off_by:
-            equal = False
-            result = "DIFFERENT"
-            counted = f"off by {table.off_by:+,} rows"
-            if whole:
-                counted = f"{len(differences):,} rows differ"
+            equal, result = False, "DIFFERENT"
+            counted = (
+                f"{len(differences):,} rows differ"
+                if whole
+                else f"off by {table.off_by:+,} rows"
+            )
         elif whole:
             result, counted = "EQUAL", "the answer is the ledger"
         else:

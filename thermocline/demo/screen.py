@@ -29,14 +29,13 @@ class PlainScreen:
     def say(self, text: str) -> None:
         click.echo(f"[{time.monotonic() - self._began:5.1f} s] {text}")
 
-    def step(self, name: str, share: float = 0.0) -> None:
+    def step(self, name: str, fraction: float = 0.0) -> None:
         """Show a step of set-up: as begun, where a share of it is known, and at 1 as done."""
-        tenth = int(share * 10)
+        tenth = int(fraction * 10)
         if self._tenths.get(name, -1) < tenth:
             self._tenths[name] = tenth
-            self.say(
-                f"{name}: ready" if share == 1 else f"{name} {f'{tenth}0 %' if tenth else '…'}"
-            )
+            progress = f" {tenth}0 %" if tenth else " …"
+            self.say(f"{name}{': ready' if fraction == 1 else progress}")
 
     @contextlib.contextmanager
     def setting_up(self) -> Iterator[None]:
@@ -75,10 +74,10 @@ class LiveScreen(PlainScreen):
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def step(self, name: str, share: float = 0.0) -> None:
+    def step(self, name: str, fraction: float = 0.0) -> None:
         for task in self._progress.tasks:
             if task.description == name:
-                self._progress.update(task.id, total=1.0, completed=share)
+                self._progress.update(task.id, total=1.0, completed=fraction)
                 return
         self._progress.add_task(name, total=None)
 

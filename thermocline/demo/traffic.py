@@ -32,9 +32,7 @@ class Traffic:
         self, bootstrap: str, feed: DemoFeed, ledger: Ledger, rate: int, seed: int
     ) -> None:
         """``rate`` is events per second of the plain producer; the transactional one adds a tenth."""
-        self._bootstrap = bootstrap
-        self._feed = feed
-        self._ledger = ledger
+        self._bootstrap, self._feed, self._ledger = bootstrap, feed, ledger
         #: Whether events carry the field that newer agents add.
         self.upgraded = False
         self.failures: list[str] = []

@@ -71,9 +71,8 @@ def _panel(demo: Observation, width: int, height: int) -> Iterator[Text]:
         ("answered through SQL in  ", "ms    ", demo.latencies_ms, COLD),
     ):
         if values:
-            yield _figures(
-                f" {title} [bold]{values[-1]:>5,.0f} {unit}[/]", values, columns, colour
-            )
+            title += f" [bold]{values[-1]:>5,.0f} {unit}[/]"
+            yield _figures(f" {title}", values, columns, colour)
     yield Text()
 
 
@@ -105,9 +104,9 @@ def _table(table: ObservedTable, demo: Observation, width: int) -> Iterator[Text
     elif not table.checked:
         check, more = f"[{FAINT}]counting …[/]", ""
     yield _spread(width, rows, f"{check}{more} ", f"{check} ")
-    longest = max(part.log_end for part in answer.partitions)
-    for part in answer.partitions:
-        yield _partition(part, longest, width)
+    longest = max(each.log_end for each in answer.partitions)
+    for each in answer.partitions:
+        yield _partition(each, longest, width)
     yield Text(f"     {_tiering(table, demo)}", FAINT)
     later = f"     {table.later}"
     if answer.with_later:
@@ -115,18 +114,18 @@ def _table(table: ObservedTable, demo: Observation, width: int) -> Iterator[Text
     yield Text(later, FAINT)
 
 
-def _partition(part: PartitionView, longest: int, width: int) -> Text:
+def _partition(each: PartitionView, longest: int, width: int) -> Text:
     """A bar as long as the log, cold up to the watermark, and the rows on both sides of the seam."""
-    hot_rows = part.rows - part.cold_rows
+    hot_rows = each.rows - each.cold_rows
     figures = Text.from_markup(
-        f" [{COLD}]{part.cold_rows:>9,}[/] [{SEAM}]│[/] [{HOT}]{hot_rows:<7,}[/]"
+        f" [{COLD}]{each.cold_rows:>9,}[/] [{SEAM}]│[/] [{HOT}]{hot_rows:<7,}[/]"
     )
     room = min(width - 6 - len(figures), _MAX_BAR)
-    total = round(room * part.log_end / max(longest, 1))
-    cold = round(total * part.watermark / max(part.log_end, 1))
+    total = round(room * each.log_end / max(longest, 1))
+    cold = round(total * each.watermark / max(each.log_end, 1))
     hot = total - max(cold, 1)
     bar = f"[{COLD}]{'█' * (cold - 1)}[/][{SEAM}]┃[/][{HOT}]{'▒' * hot}[/]" if total else " "
-    text = Text.from_markup(f" [{FAINT}]{part.partition:>3}[/] {bar}")
+    text = Text.from_markup(f" [{FAINT}]{each.partition:>3}[/] {bar}")
     text.pad_right(5 + room - len(text))
     return text.append(figures)
 

@@ -60,7 +60,7 @@ stop_s = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DemoProcess:
     """One of our own commands under its guard; its output is in ``log``."""
 
     name: str
@@ -86,8 +86,8 @@ class World:
     settings: Settings
     broker: Broker
     port: int
-    server: Part
-    tierer: Part
+    server: DemoProcess
+    tierer: DemoProcess
 
     @property
     def uri(self) -> str:
@@ -140,10 +140,10 @@ def running_world(
     settings = load(str(config))
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *arguments: str) -> Part:
+        def start(name: str, *arguments: str) -> DemoProcess:
             log = folder / f"{name}.log"
             command = [sys.executable, "-m", "thermocline", "--config", str(config), *arguments]
-            return Part(name, stack.enter_context(start_guard(log, command)), log)
+            return DemoProcess(name, stack.enter_context(start_guard(log, command)), log)
 
         stack.callback(broker.stop)
         step("Spark")
@@ -176,21 +176,17 @@ def _create_tables(settings: Settings) -> None:
         measured = log.measure([feed.topic for feed in FEEDS])
     for feed in FEEDS:
         binding = Binding(feed.topic, on_error="null")
-        create_table(
-            settings.catalogs,
-            NewTable(
-                feed.table,
-                [
-                    Column(0, name, parse_type(kind), epoch_unit="ms" if name == "ts" else None)
-                    for name, kind in feed.columns.items()
-                ],
-                binding,
-                partition_by=feed.partition_by,
-                sort_by=feed.sort_by,
-                comment=feed.comment,
-            ),
-            first_watermark(measured[feed.topic], binding),
+        columns = [
+            Column(0, name, parse_type(kind), epoch_unit="ms" if name == "ts" else None)
+            for name, kind in feed.columns.items()
+        ]
+        table = NewTable(
+            *(feed.table, columns, binding),
+            partition_by=feed.partition_by,
+            sort_by=feed.sort_by,
+            comment=feed.comment,
         )
+        create_table(settings.catalogs, table, first_watermark(measured[feed.topic], binding))
 
 
 def _write_config(folder: Path, bootstrap: str, port: int) -> Path:
@@ -217,12 +213,11 @@ def add_column(catalog: Catalog, table: tuple[str, ...], name: str) -> None:
     Raises:
         CommitFailedException: others came first each time.
     """
-    for attempt in range(_COMMIT_ATTEMPTS):
+    for attempt in range(1, _COMMIT_ATTEMPTS + 1):
         try:
             with catalog.load_table(table).update_schema() as update:
                 update.add_column(name, StringType())
-        except CommitFailedException:
-            if attempt == _COMMIT_ATTEMPTS - 1:
-                raise
-        else:
             return
+        except CommitFailedException:
+            if attempt == _COMMIT_ATTEMPTS:
+                raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.errors import BadConfig
 from thermocline.config.settings import Settings
@@ -35,30 +36,26 @@ def address_of(settings: Settings, user: str | None, password: str) -> LiveAddre
 
 def settings_text(address: LiveAddress) -> str:
     """Return settings for each engine. The password is not in it."""
-    public = LiveAddress(address.uri, address.warehouse, address.user, _PASSWORD).properties()
+    public = replace(address, password=_PASSWORD)
+    properties = public.properties()
     spark = {"": "org.apache.iceberg.spark.SparkCatalog"}
-    spark |= {f".{key}": value for key, value in public.items()}
+    spark |= {f".{key}": value for key, value in properties.items()}
     spark[".cache-enabled"] = "false"
     if address.user is not None:
         spark[".token-refresh-enabled"] = "false"
-    login = (
-        "AUTHORIZATION_TYPE 'none'"
-        if address.user is None
-        else f"CLIENT_ID '{address.user}', CLIENT_SECRET '{_PASSWORD}', OAUTH2_SERVER_URI '{address.token_uri}'"
-    )
     return "\n".join(
         (
             "# Spark: spark-defaults.conf. Its catalog's cache would keep a table that is in use from moving on.",
             *(f"spark.sql.catalog.live{key} {value}" for key, value in spark.items()),
             "",
             "# pyiceberg: live.load_table('namespace.table')",
-            f"live = load_catalog('live', **{public!r})",
+            f"live = load_catalog('live', **{properties!r})",
             "",
             "# Polars",
             "polars.scan_iceberg(live.load_table('namespace.table'))",
             "",
             "# DuckDB: live.namespace.table",
-            f"ATTACH '{address.warehouse}' AS live (TYPE iceberg, ENDPOINT '{address.uri}', {login});",
+            f"{public.attach};",
             "",
         )
     )
@@ -76,9 +73,8 @@ def engines(address: LiveAddress) -> Iterator[Finding]:
         )
         return
     if table is None:
-        yield warn(
-            "live tables", "there is no table to try", "create one, or look at the grants"
-        )
+        fix = "create one, or look at the grants"
+        yield warn("live tables", "there is no table to try", fix)
         return
     for name, count in trials().items():
         try:

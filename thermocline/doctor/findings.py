@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.errors import FederationError
+
 State = Literal["ok", "warn", "fail"]
 
 
@@ -36,3 +38,14 @@ def warn(check: str, what: str, fix: str) -> Finding:
 
 def fail(check: str, what: str, fix: str) -> Finding:
     return Finding(check, "fail", what, fix)
+
+
+def refused(check: str, error: FederationError, fix: str = "", *, end: str = ". ") -> Finding:
+    """Report an error; what to do is ``fix``, or else what its message says after the last ``end``."""
+    message = error.message.rstrip(".")
+    if fix:
+        return fail(check, message, fix)
+    what, _, fix = message.rpartition(end)
+    if what:
+        return fail(check, what, fix)
+    return fail(check, fix, f"see docs/errors.md: {type(error).__name__}")

@@ -27,7 +27,6 @@ class Right:
 class TableAccess:
     """Where the rows of a table are: ``topic`` is None where none is bound, ``location`` is its folder."""
 
-    catalog: str
     topic: str | None
     location: str
 

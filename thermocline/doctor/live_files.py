@@ -28,6 +28,18 @@ class LiveAddress:
     def token_uri(self) -> str:
         return f"{self.uri}/v1/oauth/tokens"
 
+    @property
+    def attach(self) -> str:
+        """The statement by which DuckDB names the catalog ``live``."""
+        login = "AUTHORIZATION_TYPE 'none'"
+        if self.user is not None:
+            login = (
+                f"CLIENT_ID {literal(self.user)}, CLIENT_SECRET {literal(self.password)}, "
+                f"OAUTH2_SERVER_URI {literal(self.token_uri)}"
+            )
+        catalog, uri = literal(self.warehouse), literal(self.uri)
+        return f"ATTACH {catalog} AS live (TYPE iceberg, ENDPOINT {uri}, {login})"
+
     def properties(self) -> dict[str, str]:
         """As pyiceberg and Spark name them."""
         own = {"type": "rest", "uri": self.uri, "warehouse": self.warehouse}
@@ -55,13 +67,8 @@ def first_table(address: LiveAddress) -> tuple[str, ...] | None:
 
 def trials() -> Mapping[str, Callable[[LiveAddress, tuple[str, ...]], int]]:
     """Return what counts a table's rows by engine, of those that are installed."""
-    engines: dict[str, Callable[[LiveAddress, tuple[str, ...]], int]] = {
-        "pyiceberg": _pyiceberg,
-        "DuckDB": _duckdb,
-    }
-    if find_spec("polars") is not None:
-        engines["Polars"] = _polars
-    return engines
+    engines = {"pyiceberg": _pyiceberg, "DuckDB": _duckdb}
+    return engines | ({} if find_spec("polars") is None else {"Polars": _polars})
 
 
 def _loaded(address: LiveAddress, table: tuple[str, ...]) -> Table:
@@ -81,19 +88,10 @@ def _polars(address: LiveAddress, table: tuple[str, ...]) -> int:
 
 
 def _duckdb(address: LiveAddress, table: tuple[str, ...]) -> int:
-    login = "AUTHORIZATION_TYPE 'none'"
-    if address.user is not None:
-        login = (
-            f"CLIENT_ID {literal(address.user)}, CLIENT_SECRET {literal(address.password)}, "
-            f"OAUTH2_SERVER_URI {literal(address.token_uri)}"
-        )
     with duckdb.connect() as connection:
         for names in (duckdb_extensions.LOCAL, duckdb_extensions.REMOTE):
             duckdb_extensions.load(connection, names)
-        connection.execute(
-            f"ATTACH {literal(address.warehouse)} AS live "
-            f"(TYPE iceberg, ENDPOINT {literal(address.uri)}, {login})"
-        )
+        connection.execute(address.attach)
         name = ".".join(identifier(part) for part in ("live", ".".join(table[:-1]), table[-1]))
         row = connection.execute(f"SELECT count(*) FROM {name}").fetchone()  # noqa: S608 - quoted
     return int(row[0]) if row else 0

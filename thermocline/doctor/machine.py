@@ -13,39 +13,30 @@ import subprocess
 import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 
 from connectors import jars
 from connectors.spark.catalogs import jar_sets
 from planner.errors import BadConfig, FederationError
 from proxy.process.memory import free_memory
 from thermocline.config.settings import Settings
-from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
+from thermocline.doctor.findings import Finding, Findings, fail, ok, refused, warn
 
 #: Below these a busy server or a tierer runs into walls; demos and tests need less.
-LOW_MEMORY_BYTES = 2_000_000_000
-
-LOW_DISK_BYTES = 5_000_000_000
+LOW_MEMORY_BYTES, LOW_DISK_BYTES = 2_000_000_000, 5_000_000_000
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)(.*)")
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 
 
-def machine(
-    settings: Settings,
-    config: str | None = None,
-    *,
-    memory_bytes: int = LOW_MEMORY_BYTES,
-    disk_bytes: int = LOW_DISK_BYTES,
-) -> Findings:
-    """Check everything; the two limits are what is thought of as low. ``config`` as on the command line."""
+def machine(settings: Settings, config: str | None = None) -> Findings:
+    """Check everything. ``config`` as on the command line."""
     yield python(sys.version_info[:2])
     yield from packages()
     yield _java()
     yield from _jars(settings)
-    yield _memory(settings, memory_bytes)
-    yield _disk("disk for spilling", Path(tempfile.gettempdir()), disk_bytes)
+    yield _memory(settings)
+    yield _disk()
     yield _port(settings)
     yield file_system_lock(settings, config)
 
@@ -62,34 +53,23 @@ def python(version_info: tuple[int, ...]) -> Finding:
 
 def packages() -> Findings:
     """Each library Thermocline asks for, against the versions it asks for."""
-    wrong = 0
-    needed = [
-        requirement for text in requires("thermocline") or () if (requirement := _needed(text))
-    ]
+    matches = filter(None, map(_REQUIREMENT.match, requires("thermocline") or ()))
+    needed = [(m[1], m[2].replace(" ", "")) for m in matches if "extra" not in m[3]]
+    wrong = []
     for name, bounds in needed:
-        fix = f"pip install '{name}{bounds}'"
         try:
             installed = version(name)
         except PackageNotFoundError:
-            wrong += 1
-            yield fail("packages", f"{name} is not installed", fix)
-            continue
-        if not fits(installed, bounds):
-            wrong += 1
-            yield fail("packages", f"{name} is {installed}, supported is {bounds}", fix)
-    if not wrong:
-        mine = version("thermocline")
-        yield ok(
-            "packages", f"thermocline {mine}, {len(needed)} libraries of supported versions"
-        )
-
-
-def _needed(requirement: str) -> tuple[str, str] | None:
-    """Name and version bounds; None for what only an extra asks for."""
-    match = _REQUIREMENT.match(requirement)
-    if match is None or "extra" in match[3]:
-        return None
-    return match[1], match[2].replace(" ", "")
+            what = f"{name} is not installed"
+        else:
+            if fits(installed, bounds):
+                continue
+            what = f"{name} is {installed}, supported is {bounds}"
+        wrong.append(fail("packages", what, f"pip install '{name}{bounds}'"))
+    what = (
+        f"thermocline {version('thermocline')}, {len(needed)} libraries of supported versions"
+    )
+    yield from wrong or [ok("packages", what)]
 
 
 def fits(installed: str, bounds: str) -> bool:
@@ -112,11 +92,8 @@ def _java() -> Finding:
     try:
         jars.java()
     except FederationError as error:
-        return fail(
-            "Java",
-            error.message.rstrip("."),
-            f"install Java {jars.MIN_JAVA}; only `tier` and `demo` need it",
-        )
+        fix = f"install Java {jars.MIN_JAVA}; only `tier` and `demo` need it"
+        return refused("Java", error, fix)
     return ok("Java", f"runs, {jars.MIN_JAVA} or newer")
 
 
@@ -138,23 +115,20 @@ def _jars(settings: Settings) -> Findings:
     )
 
 
-def _memory(settings: Settings, low_bytes: int) -> Finding:
+def _memory(settings: Settings) -> Finding:
     free = free_memory()
     if free is None:
         return warn("memory", "this machine does not say how much is free", "look for yourself")
-    required = settings.server.memory_limit_bytes or low_bytes
+    required = settings.server.memory_limit_bytes or LOW_MEMORY_BYTES
     if free < required:
-        return warn(
-            "memory",
-            f"{_gb(free)} free, below {_gb(required)}",
-            "give it more, or set server.memory_limit_bytes and max_tail_bytes lower",
-        )
+        fix = "give it more, or set server.memory_limit_bytes and max_tail_bytes lower"
+        return warn("memory", f"{_gb(free)} free, below {_gb(required)}", fix)
     return ok("memory", f"{_gb(free)} free")
 
 
-def _disk(check: str, folder: Path, low_bytes: int) -> Finding:
-    free = shutil.disk_usage(folder).free
-    if free < low_bytes:
+def _disk() -> Finding:
+    check, free = "disk for spilling", shutil.disk_usage(tempfile.gettempdir()).free
+    if free < LOW_DISK_BYTES:
         return warn(check, f"{_gb(free)} free", "make room, or set TMPDIR to a larger disk")
     return ok(check, f"{_gb(free)} free")
 
@@ -167,9 +141,7 @@ def _port(settings: Settings) -> Finding:
         try:
             probe.bind((server.host, server.port))
         except OSError as error:
-            reason = re.sub(
-                r"^\[Errno \d+\] ", "", error.strerror or "it cannot be used"
-            ).lower()
+            reason = (error.strerror or "it cannot be used").lower()
             return warn(
                 "server port",
                 f"{server.host}:{server.port}: {reason}",
@@ -198,9 +170,8 @@ def file_system_lock(settings: Settings, config: str | None) -> Finding:
     if holds:
         return ok(check, f"tried by starting a server: {says}")
     if chosen == "required":
-        return fail(
-            check, says.rstrip("."), "run it where Landlock is, or set server.landlock to auto"
-        )
+        fix = "run it where Landlock is, or set server.landlock to auto"
+        return fail(check, says.rstrip("."), fix)
     return warn(
         check,
         f"a server may reach all its user's files: {says}",
@@ -212,12 +183,9 @@ def _tried(config: str | None) -> tuple[bool, str]:
     chosen = ["--config", config] if config else []
     command = [sys.executable, "-m", "thermocline", *chosen, "serve", "--try-lock"]
     try:
+        nothing = subprocess.DEVNULL
         done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=True,
+            command, stdin=nothing, capture_output=True, timeout=_PATIENCE_S, check=True
         )
         said = json.loads(done.stdout)
         return bool(said["holds"]), str(said["says"])

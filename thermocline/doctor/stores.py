@@ -13,7 +13,7 @@ from planner.errors import BadConfig, FederationError
 from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings
-from thermocline.doctor.findings import Findings, fail, ok, warn
+from thermocline.doctor.findings import Findings, fail, ok, refused, warn
 from thermocline.doctor.systems import clock
 
 #: So many tables are loaded to find one that lies in a place: rights may be those to tables' folders alone.
@@ -30,8 +30,7 @@ def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Fin
         every = catalog_roots(settings)
         every.check_heir()
     except BadConfig as error:
-        what, _, fix = error.message.rstrip(".").rpartition("; ")
-        yield fail("stores", what, fix)
+        yield refused("stores", error, end="; ")
         return
     for name, options in settings.catalogs.items():
         warehouse = options.get("warehouse", "")
@@ -94,26 +93,19 @@ def _readable(name: str, own: Sequence[str], roots: Sequence[str]) -> Findings:
     """Whether a server reads what is there."""
     check = f"store of {name}"
     if not own and not roots:
-        yield warn(
-            check,
-            "where its files lie is not known; a server reads none of them",
-            "add their place to server.storage_roots",
-        )
+        what = "where its files lie is not known; a server reads none of them"
+        yield warn(check, what, "add their place to server.storage_roots")
     for root in own:
         if roots and not any(is_within(root, allowed) for allowed in roots):
-            yield fail(
-                check,
-                "its warehouse is outside server.storage_roots",
-                f"add {root} to server.storage_roots; files elsewhere are not read",
-            )
+            fix = f"add {root} to server.storage_roots; files elsewhere are not read"
+            yield fail(check, "its warehouse is outside server.storage_roots", fix)
 
 
 def _tried(check: str, properties: Mapping[str, str], root: str) -> Findings:
     try:
         facts = probe_store(properties, root)
     except FederationError as error:
-        what, _, fix = error.message.rstrip(".").rpartition("; ")
-        yield fail(check, what, fix)
+        yield refused(check, error, end="; ")
         return
     if facts.may_write:
         yield ok(check, "a probe file was written, read and removed")

@@ -17,7 +17,7 @@ from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.masking import masked
 from thermocline.config.settings import Settings
-from thermocline.doctor.findings import Findings, fail, ok, warn
+from thermocline.doctor.findings import Findings, fail, ok, refused, warn
 
 #: Beyond it, ages and retention are told wrongly; signatures of object stores fail at minutes.
 MAX_SKEW_S = 5.0
@@ -28,12 +28,8 @@ _REGISTRY_S = 5.0
 def brokers(settings: Settings) -> Findings:
     """Ask each bootstrap server by itself: one that is wrong hides behind the others until they fail."""
     if not settings.clusters:
-        yield warn(
-            "Kafka",
-            "no broker is configured; only cold tables answer",
-            "set bootstrap.servers in [kafka]",
-        )
-        return
+        what = "no broker is configured; only cold tables answer"
+        yield warn("Kafka", what, "set bootstrap.servers in [kafka]")
     for name, options in settings.clusters.items():
         yield from _brokers(name, options)
 
@@ -43,11 +39,8 @@ def _brokers(name: str, options: Mapping[str, str]) -> Findings:
     try:
         servers = bootstrap_servers(options)
     except FederationError as error:
-        yield fail(
-            f"Kafka{of_cluster}",
-            error.message.rstrip("."),
-            f"correct the section [{section_of(name)}]",
-        )
+        fix = f"correct the section [{section_of(name)}]"
+        yield refused(f"Kafka{of_cluster}", error, fix)
         return
     reached = [reach(options, server) for server in servers]
     state = warn if any(outcome.why is None for outcome in reached) else fail
@@ -103,11 +96,8 @@ def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings
             with closing(IcebergStore({name: options}, roots=catalog_roots(settings))) as store:
                 tables[name] = list(store.tables())
         except FederationError as error:
-            yield fail(
-                check,
-                error.message.rstrip("."),
-                "look at its address and credentials, and whether it runs",
-            )
+            fix = "look at its address and credentials, and whether it runs"
+            yield refused(check, error, fix)
             continue
         yield ok(check, f"answers, {len(tables[name])} tables")
         if may_commit(options) is False:

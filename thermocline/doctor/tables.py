@@ -25,7 +25,7 @@ from planner.seam.watermark import Watermark
 from planner.statement.references import ResolvedTable
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings
-from thermocline.doctor.findings import Findings, fail, ok, warn
+from thermocline.doctor.findings import Findings, fail, ok, refused, warn
 from thermocline.doctor.stores import is_within
 from thermocline.doctor.systems import MAX_SKEW_S
 from thermocline.serve.permissions import policy, reading_grants
@@ -45,11 +45,8 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
             try:
                 pin = store.pin(name)
             except FederationError as error:
-                yield fail(
-                    f"table {name}",
-                    error.message.rstrip("."),
-                    "see docs/errors.md: " + type(error).__name__,
-                )
+                page = f"see docs/errors.md: {type(error).__name__}"
+                yield refused(f"table {name}", error, page)
                 continue
             yield from _placement(settings, pin)
             granted.append((pin.table, pin.schema))
@@ -60,17 +57,13 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
         if pins and settings.clusters:
             yield from _bound(settings, pins)
         elif pins:
-            yield fail(
-                "Kafka",
-                f"{len(pins)} tables are bound to topics",
-                "set bootstrap.servers in [kafka]",
-            )
+            bound = f"{len(pins)} tables are bound to topics"
+            yield fail("Kafka", bound, "set bootstrap.servers in [kafka]")
 
 
 def _placement(settings: Settings, pin: Pin) -> Findings:
-    roots = settings.storage_roots
     location = pin.metadata_location.rpartition("/metadata/")[0]
-    if not any(is_within(location, root) for root in roots):
+    if not any(is_within(location, root) for root in settings.storage_roots):
         yield fail(
             f"files of {pin.table}",
             "they are outside the storage roots, so the server does not read them",
@@ -85,7 +78,7 @@ def _uuids(store: IcebergStore, pin: Pin) -> Findings:
     try:
         statistics = store.uuid_statistics(pin)
     except FederationError as error:
-        yield fail(f"uuids of {pin.table}", *_what_and_fix(error))
+        yield refused(f"uuids of {pin.table}", error)
         return
     fixes = []
     if statistics.to_come:
@@ -112,11 +105,12 @@ def _bound(settings: Settings, pins: Sequence[Pin]) -> Findings:
     facts = topic_facts(settings.clusters, topics)
     with KafkaClusters(settings.clusters) as log:
         for pin in pins:
-            if pin.binding is None:
-                continue
-            yield from _topic(pin.table, pin.binding.address, facts.get(pin.binding.address))
-            if facts.get(pin.binding.address, TopicFacts(False)).exists:
-                yield from _cut(settings, log, pin, facts[pin.binding.address])
+            if pin.watermark is not None:
+                topic = pin.watermark.address
+                described = facts.get(topic)
+                yield from _topic(pin.table, topic, described)
+                if described is not None and described.exists:
+                    yield from _cut(settings, log, pin, described)
 
 
 def _topic(table: TableName, topic: str, facts: TopicFacts | None) -> Findings:
@@ -127,9 +121,8 @@ def _topic(table: TableName, topic: str, facts: TopicFacts | None) -> Findings:
         yield fail(check, f"{table} is bound to it and it does not exist", "create it again only if its records are "
                    "not missed: another topic of that name is refused")  # fmt: skip
     elif not facts.may_describe:
-        yield fail(
-            check, "this login may not describe it", "allow DESCRIBE and READ on the topic"
-        )
+        fix = "allow DESCRIBE and READ on the topic"
+        yield fail(check, "this login may not describe it", fix)
     elif facts.may_read is False:
         yield fail(check, "this login may not read it", "allow READ on the topic")
     elif facts.has_id is False:
@@ -139,66 +132,48 @@ def _topic(table: TableName, topic: str, facts: TopicFacts | None) -> Findings:
             "upgrade them: a topic that was created again cannot be told from the old one",
         )
     elif facts.cleanup_policy is not None and "compact" in facts.cleanup_policy:
-        yield warn(
-            check,
-            "it is compacted: records removed before they are tiered are gone",
-            "set min.compaction.lag.ms above the tiering interval",
-        )
+        what = "it is compacted: records removed before they are tiered are gone"
+        yield warn(check, what, "set min.compaction.lag.ms above the tiering interval")
     else:
         yield ok(check, "exists, may be described and read, has an id")
 
 
 def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
     check = f"table {pin.table}"
-    if pin.binding is None or pin.watermark is None:
+    if pin.watermark is None:
         return
+    topic = pin.watermark.address
     try:
-        bounds = log.measure([pin.binding.address])[pin.binding.address]
+        bounds = log.measure([topic])[topic]
         plan_cut(pin, bounds)
         oldest_s, newest_s = _record_times(log, pin.watermark, bounds)
     except Unavailable as error:
-        yield fail(check, error.message.rstrip("."), "see the brokers above")
+        yield refused(check, error, "see the brokers above")
         return
     except FederationError as error:
-        yield fail(check, *_what_and_fix(error))
+        yield refused(check, error)
         return
-    lag = sum(part.log_end - pin.watermark.offset(part.partition) for part in bounds.partitions)
-    retention = RetentionReader(settings.clusters)([pin.binding.address]).get(
-        pin.binding.address
-    )
+    lag = sum(each.log_end - pin.watermark.offset(each.partition) for each in bounds.partitions)
+    retention = RetentionReader(settings.clusters)([topic]).get(topic)
     retention_s = retention.seconds if retention is not None else None
     now = time.time()
-    if oldest_s is None or retention_s is None:
-        why = (
-            "nothing waits to be tiered"
-            if oldest_s is None
-            else "the log keeps everything, or does not say"
-        )
+    if oldest_s is None:
+        yield ok(check, f"answers, {lag:,} offsets behind; nothing waits to be tiered")
+    elif retention_s is None:
+        why = "the log keeps everything, or does not say"
         yield ok(check, f"answers, {lag:,} offsets behind; {why}")
     else:
         left = 1 - (now - oldest_s) / retention_s
         text = f"{lag:,} offsets behind; the oldest untiered record has {max(left, 0):.0%} of its retention left"
-        if left < LOW_HEADROOM:
-            yield warn(
-                check,
-                text,
-                "tier now (`thermocline tier --once`), or raise the topic's retention.ms",
-            )
-        else:
-            yield ok(check, text)
+        fix = "tier now (`thermocline tier --once`), or raise the topic's retention.ms"
+        yield warn(check, text, fix) if left < LOW_HEADROOM else ok(check, text)
     if newest_s is not None and newest_s - now > MAX_SKEW_S:
         whose = "the brokers'" if facts.log_append_time else "a producer's"
         yield warn(
-            f"clock of {pin.binding.address}",
+            f"clock of {topic}",
             f"its newest record is {newest_s - now:.0f} s in the future: {whose} clock is ahead of this machine's",
             "run a time service on both; ages and retention are told wrongly",
         )
-
-
-def _what_and_fix(error: FederationError) -> tuple[str, str]:
-    """What and fix: the sentences of an error but the last, and that one."""
-    what, _, fix = error.message.rstrip(".").rpartition(". ")
-    return what or fix, fix if what else f"see docs/errors.md: {type(error).__name__}"
 
 
 def _record_times(
@@ -245,12 +220,11 @@ def permissions(
             return
         fits = 0
         for grant in grant_list.grants:
+            check = f"permissions.{grant.name}"
             covered = [entry for entry in tables if grant.covers(entry[0])]
             if not covered:
                 yield warn(
-                    f"permissions.{grant.name}",
-                    "it covers no table there is",
-                    "correct its tables; case counts",
+                    check, "it covers no table there is", "correct its tables; case counts"
                 )
             for table, schema in covered:
                 try:
@@ -258,7 +232,7 @@ def permissions(
                     fits += 1
                 except PermissionsMismatch as error:
                     yield fail(
-                        f"permissions.{grant.name}",
+                        check,
                         f"on {table}: {error.facts['why']}",
                         "correct the grant; until then it closes the table to those it names",
                     )

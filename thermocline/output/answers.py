@@ -1,7 +1,4 @@
-"""One statement's answer, written in the format asked for.
-
-Rows and seconds of a long answer, on a terminal's standard error; silent elsewhere.
-"""
+"""One statement's answer, written in the format asked for; progress of a long one, on a terminal's standard error."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from typing import BinaryIO, Protocol
 import pyarrow as pa
 
 from thermocline.output.formats import WRITERS
-from thermocline.output.table import RenderedTable, show
+from thermocline.output.table import Grid, RenderedTable, show
 from thermocline.output.units import coloured
 
 
@@ -59,14 +56,9 @@ def deliver(
         rows = answer.batches()
         batches = counted.counting(rows)
         if form == "table":
-            rendered = show(
-                answer.schema,
-                batches,
-                max_rows=max_rows,
-                width=shutil.get_terminal_size().columns if on_terminal else None,
-                colour=on_terminal and coloured(),
-                records=records,
-            )
+            width = shutil.get_terminal_size().columns if on_terminal else None
+            grid = Grid.of(answer.schema, width=width, colour=on_terminal and coloured())
+            rendered = show(grid, batches, max_rows=max_rows, records=records)
             rows.close()
         else:
             WRITERS[form](sink, answer.schema, batches)
@@ -79,24 +71,20 @@ def deliver(
 
 def _counted(rendered: RenderedTable) -> str:
     rows = f"{rendered.rows:,} row{'' if rendered.rows == 1 else 's'}"
-    if rendered.has_more:
-        return f"the first {rows}; there are more: --max-rows 0 shows all"
-    return rows
+    more = "; there are more: --max-rows 0 shows all"
+    return f"the first {rows}{more}" if rendered.has_more else rows
 
 
 #: Short statements show nothing.
-_PATIENCE_S = 0.7
-
-_TICK_S = 0.2
+_PATIENCE_S, _TICK_S = 0.7, 0.2
 
 
 class ConsoleProgress:
     """One line that is written over itself, and wiped at the end."""
 
-    def __init__(self, *, enabled: bool) -> None:
+    def __init__(self) -> None:
         self.rows = 0
         self.seconds = 0.0
-        self._enabled = enabled
         self._began_s = time.monotonic()
         self._ended = threading.Event()
 
@@ -122,14 +110,15 @@ class ConsoleProgress:
 @contextlib.contextmanager
 def progress(*, enabled: bool) -> Iterator[ConsoleProgress]:
     """Show progress inside the block. ``seconds`` is how long it took, once it is over."""
-    bar = ConsoleProgress(enabled=enabled and sys.stderr.isatty())
+    bar = ConsoleProgress()
     thread = threading.Thread(target=bar._run, name="progress", daemon=True)
-    if bar._enabled:
+    is_visible = enabled and sys.stderr.isatty()
+    if is_visible:
         thread.start()
     try:
         yield bar
     finally:
         bar.seconds = time.monotonic() - bar._began_s
         bar._ended.set()
-        if bar._enabled:
+        if is_visible:
             thread.join()

@@ -15,8 +15,9 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -80,13 +81,11 @@ def opened(path: str | None) -> Iterator[BinaryIO]:
         raise
 
 
-def write_csv(sink: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
-    """Write a header and rows; NULL is nothing at all, an empty text is ``""``."""
-    csv_rows(sink)(schema, batches)
-
-
 def csv_rows(sink: BinaryIO) -> Callable[[pa.Schema, Batches], None]:
-    """Return a function that writes more rows of the same schema each time; the header comes first, once."""
+    """Return a function that writes more rows of the same schema each time; the header comes first, once.
+
+    NULL is nothing at all, an empty text is ``""``.
+    """
     from pyarrow import csv
 
     begun = False
@@ -94,9 +93,7 @@ def csv_rows(sink: BinaryIO) -> Callable[[pa.Schema, Batches], None]:
     def write(schema: pa.Schema, batches: Batches) -> None:
         nonlocal begun
         # Of one type each: a time that Arrow writes as another one makes its batch's column a text.
-        for flat, group in itertools.groupby(
-            map(_flat, batches), key=lambda batch: batch.schema
-        ):
+        for flat, group in itertools.groupby(map(_flat, batches), attrgetter("schema")):
             _write(flat, group)
         if not begun:
             _write(pa.schema([(field.name, _csv_type(field.type)) for field in schema]), ())
@@ -142,7 +139,7 @@ def write_parquet(sink: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
 
 
 WRITERS: dict[str, Callable[[BinaryIO, pa.Schema, Batches], None]] = {
-    "csv": write_csv,
+    "csv": lambda sink, schema, batches: csv_rows(sink)(schema, batches),
     "json": write_json,
     "jsonl": write_jsonl,
     "arrow": write_arrow,
@@ -196,15 +193,14 @@ def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _csv_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
-    values = plain_values(column)
+    text: Callable[[Any], str] = str
     if _is_binary(column.type):
-        return pa.array([None if value is None else value.hex() for value in values], kind)
-    if pa.types.is_nested(column.type):
+        text = bytes.hex
+    elif pa.types.is_nested(column.type):
         encode = msgspec.json.Encoder(enc_hook=str).encode
-        return pa.array(
-            [None if value is None else encode(value).decode() for value in values], kind
-        )
-    return pa.array([None if value is None else str(value) for value in values], kind)
+        text = lambda value: encode(value).decode()  # noqa: E731
+    values = plain_values(column)
+    return pa.array([None if value is None else text(value) for value in values], kind)
 
 
 def _row_groups(schema: pa.Schema, batches: Batches) -> Iterator[pa.Table]:

@@ -36,15 +36,9 @@ class RenderedTable:
 
 
 def show(
-    schema: pa.Schema,
-    batches: Iterable[pa.RecordBatch],
-    *,
-    max_rows: int,
-    width: int | None,
-    colour: bool,
-    records: bool = False,
+    grid: Grid, batches: Iterable[pa.RecordBatch], *, max_rows: int, records: bool = False
 ) -> RenderedTable:
-    """Lay out the first ``max_rows`` rows (0: all). ``width`` None: as wide as the values are."""
+    """Lay out the first ``max_rows`` rows (0: all)."""
     rows: list[tuple[Any, ...]] = []
     has_more = False
     for batch in batches:
@@ -53,10 +47,9 @@ def show(
         rows.extend(rows_of(batch.slice(0, space)))
         if has_more:
             break
-    grid = Grid.of(schema, width=width, colour=colour)
     lines = [] if records else grid.lines(rows)
     if records or grid.is_too_wide:
-        lines = _records(grid.names, rows, width)
+        lines = grid.records(rows)
     return RenderedTable("\n".join(lines), len(rows), has_more)
 
 
@@ -106,10 +99,7 @@ class Grid:
         """Lay out rows: headings first, and again when a column grew."""
         cells = [[text_of(value) for value in row] for row in rows]
         needed = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-        grown = [
-            max(pair)
-            for pair in zip(needed or [0] * len(self.names), self._widths, strict=True)
-        ]
+        grown = list(map(max, needed or [0] * len(self.names), self._widths))
         lines = []
         if grown != self._widths:
             self._widths = grown
@@ -118,6 +108,19 @@ class Grid:
             rule = _GAP.join("─" * limit for limit in self._limits)
             lines = [click.style(title, bold=True) if self._colour else title, rule]
         lines.extend(map(self._line, cells, rows))
+        return lines
+
+    def records(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+        """Lay out each row below the one before, a line for each column."""
+        label = max(map(cell_len, self.names), default=0)
+        room = None if self._width is None else max(self._width - label - 3, _MIN_TEXT_WIDTH)
+        lines = []
+        for number, row in enumerate(rows, 1):
+            lines.append(f"─ row {number} ".ljust(label + 3, "─"))
+            for name, value in zip(self.names, row, strict=True):
+                text = text_of(value)
+                shortened = text if room is None else _cut(text, room)
+                lines.append(f"{set_cell_size(name, label)} │ {shortened}")
         return lines
 
     def _fitted(self, widths: Sequence[int]) -> list[int]:
@@ -157,21 +160,6 @@ class Grid:
 
 def _total(limits: Sequence[int]) -> int:
     return sum(limits) + len(_GAP) * (len(limits) - 1)
-
-
-def _records(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None
-) -> list[str]:
-    label = max(map(cell_len, names), default=0)
-    room = None if width is None else max(width - label - 3, _MIN_TEXT_WIDTH)
-    lines = []
-    for number, row in enumerate(rows, 1):
-        lines.append(f"─ row {number} ".ljust(label + 3, "─"))
-        for name, value in zip(names, row, strict=True):
-            text = text_of(value)
-            shortened = text if room is None else _cut(text, room)
-            lines.append(f"{set_cell_size(name, label)} │ {shortened}")
-    return lines
 
 
 def text_of(value: Any) -> str:

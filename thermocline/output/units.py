@@ -1,7 +1,4 @@
-"""Times and sizes as people read them.
-
-Whether output may be coloured: only on a terminal, never where NO_COLOR is set (no-color.org).
-"""
+"""Times and sizes as people read them; colours on a terminal alone, never where NO_COLOR is set (no-color.org)."""
 
 from __future__ import annotations
 
@@ -11,15 +8,11 @@ import sys
 
 def coloured() -> bool:
     """Whether standard output takes colours."""
-    return (
-        sys.stdout.isatty()
-        and not os.environ.get("NO_COLOR")
-        and os.environ.get("TERM") != "dumb"
-    )
+    refused = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not refused
 
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -42,8 +35,6 @@ def size_text(count: float) -> str:
     """Return bytes in a unit that leaves at most four digits."""
     for unit in _SIZES[:-1]:
         if count < 1024:
-            return (
-                f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-            )
+            return f"{count:.{0 if unit == 'B' or count >= 100 else 1}f} {unit}"
         count /= 1024
     return f"{count:.1f} {_SIZES[-1]}"

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner.days import civil
+from planner.epoch_units import civil
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from planner.errors import BadConfig
-from proxy.access.authentication.callers import (
-    Access,
-    Caller,
-    FixedUsers,
-    Recall,
-    TokenCheck,
-    Verify,
-)
+from proxy.access.authentication.callers import Access, Caller, FixedUsers, TokenCheck
 from proxy.access.authentication.credentials import Credentials
 from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
@@ -36,37 +29,32 @@ def access(settings: Settings) -> Access:
         BadConfig: a file or a value is wrong; or other machines can reach the address, and authentication or TLS is
             missing.
     """
-    access_settings = settings.access
-    verifies: list[Verify] = []
-    recalls: list[Recall] = []
+    own = settings.access
+    tables: list[FixedUsers | Credentials] = []
     tokens: list[TokenCheck] = []
     if settings.server.users:
-        users = {name: text.get_secret_value() for name, text in settings.server.users.items()}
-        fixed = FixedUsers(users)
-        verifies.append(fixed.verify)
-        recalls.append(fixed.recall)
-    if access_settings.credentials_file is not None:
-        credentials = Credentials(
-            Path(access_settings.credentials_file), clock_s=time.monotonic
+        users = settings.server.users
+        tables.append(
+            FixedUsers({name: text.get_secret_value() for name, text in users.items()})
         )
-        verifies.append(credentials.verify)
-        recalls.append(credentials.recall)
+    if own.credentials_file is not None:
+        credentials = Credentials(Path(own.credentials_file), clock_s=time.monotonic)
+        tables.append(credentials)
         tokens.append(credentials.token)
-    jwt = _jwt(access_settings)
-    if jwt is not None:
+    if (jwt := _jwt(own)) is not None:
         tokens.append(jwt)
-    if access_settings.certificate_users and access_settings.tls_client_ca is None:
+    if own.certificate_users and own.tls_client_ca is None:
         raise BadConfig(
             "access.certificate_users needs access.tls_client_ca: the authority that signed the users' certificates."
         )
-    lockout = Lockout(_first(verifies), time.monotonic)
+    lockout = Lockout(_first([table.verify for table in tables]), time.monotonic)
     combined = Access(
-        verify=lockout if verifies else None,
+        verify=lockout if tables else None,
         remembers=lockout.remembers,
-        recall=_first(recalls) if recalls else None,
+        recall=_first([table.recall for table in tables]) if tables else None,
         tokens=tuple(tokens),
-        certificates=access_settings.certificate_users,
-        allow_anonymous=not (verifies or tokens or access_settings.certificate_users),
+        certificates=own.certificate_users,
+        allow_anonymous=not (tables or tokens or own.certificate_users),
     )
     _refuse_exposure(settings, anonymous=combined.allow_anonymous)
     return combined
@@ -78,38 +66,37 @@ def tls(settings: Settings) -> Tls | None:
     Raises:
         BadConfig: only one of the two is configured, or a file cannot be read.
     """
-    access_settings = settings.access
-    if access_settings.tls_certificate is None and access_settings.tls_key is None:
-        if access_settings.tls_client_ca is not None:
+    own = settings.access
+    if own.tls_certificate is None and own.tls_key is None:
+        if own.tls_client_ca is not None:
             raise BadConfig(
                 "access.tls_client_ca needs access.tls_certificate and access.tls_key."
             )
         return None
-    if access_settings.tls_certificate is None or access_settings.tls_key is None:
+    if own.tls_certificate is None or own.tls_key is None:
         raise BadConfig("access.tls_certificate and access.tls_key are needed together.")
-    return Tls(
-        _pem("tls_certificate", access_settings.tls_certificate),
-        _pem("tls_key", access_settings.tls_key),
-        None
-        if access_settings.tls_client_ca is None
-        else _pem("tls_client_ca", access_settings.tls_client_ca),
+    certificate, key = (
+        _pem("tls_certificate", own.tls_certificate),
+        _pem("tls_key", own.tls_key),
     )
+    authority = None if own.tls_client_ca is None else _pem("tls_client_ca", own.tls_client_ca)
+    return Tls(certificate, key, authority)
 
 
 def limits_of(settings: Settings) -> LimitsOf:
     """Limits of each user: the first ``[limits.<name>]`` that names the user or a group, else the defaults."""
-    server, access_settings = settings.server, settings.access
+    server, own = settings.server, settings.access
     default = UserLimits(
-        max_sessions=access_settings.max_sessions_per_user,
-        max_streams=access_settings.max_streams_per_user,
-        max_calls_per_s=access_settings.max_calls_per_s_per_user,
+        max_sessions=own.max_sessions_per_user,
+        max_streams=own.max_streams_per_user,
+        max_calls_per_s=own.max_calls_per_s_per_user,
         timeout_s=server.statement_timeout_s,
         answer_timeout_s=server.answer_timeout_s,
         max_rows=server.max_result_rows,
         max_bytes=server.max_result_bytes,
         upload_idle_s=server.upload_idle_s,
         reader_idle_s=server.reader_idle_s,
-        max_failures_per_s=access_settings.max_failures_per_s_per_user,
+        max_failures_per_s=own.max_failures_per_s_per_user,
     )
     rules = [
         (frozenset(rule.users), frozenset(rule.groups), _replaced(default, rule))
@@ -154,28 +141,28 @@ def _first(ways: Sequence[Callable[P, Caller | None]]) -> Callable[P, Caller | N
     return identify
 
 
-def _jwt(access_settings: AccessSettings) -> JwtTokens | None:
-    if access_settings.jwt_issuer is None and access_settings.jwt_audience is None:
-        if access_settings.jwt_keys_url is not None:
+def _jwt(own: AccessSettings) -> JwtTokens | None:
+    if own.jwt_issuer is None and own.jwt_audience is None:
+        if own.jwt_keys_url is not None:
             raise BadConfig("access.jwt_keys_url needs access.jwt_issuer and jwt_audience.")
         return None
-    if access_settings.jwt_issuer is None or access_settings.jwt_audience is None:
+    if own.jwt_issuer is None or own.jwt_audience is None:
         raise BadConfig(
             "access.jwt_issuer and access.jwt_audience are needed together: a token of that issuer for somebody "
             "else must not open this server."
         )
     return JwtTokens(
-        issuer=access_settings.jwt_issuer,
-        audience=access_settings.jwt_audience,
+        issuer=own.jwt_issuer,
+        audience=own.jwt_audience,
         keys=Jwks(
-            issuer=access_settings.jwt_issuer,
-            url=access_settings.jwt_keys_url,
+            issuer=own.jwt_issuer,
+            url=own.jwt_keys_url,
             clock_s=time.monotonic,
-            keep_s=access_settings.jwt_keep_keys_s,
+            keep_s=own.jwt_keep_keys_s,
         ),
-        algorithms=access_settings.jwt_algorithms,
-        user_claim=access_settings.jwt_user_claim,
-        groups_claim=access_settings.jwt_groups_claim,
+        algorithms=own.jwt_algorithms,
+        user_claim=own.jwt_user_claim,
+        groups_claim=own.jwt_groups_claim,
     )
 
 

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from connectors.cuts import BoundsCache
+from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from proxy.access.limits import Blame, ServerPolicy
-from proxy.engine.engine import Engine
+from proxy.engine.engine import Engine, StoreAccess
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics
-from proxy.ops.states import States, degraded, reading
+from proxy.ops.states import ProcessState, States, degraded, reading
 from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
+from proxy.query.relations import Sources
 from proxy.tail.reader.child import Ingestion
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
 from thermocline.serve.access import access, limits_of, tls
 from thermocline.serve.auditing import open_journal
-from thermocline.serve.parts import Parts, running_tails
+from thermocline.serve.components import Components, running_tails
 from thermocline.serve.permissions import policy
 from thermocline.serve.reloading import Reloader
 from thermocline.serve.sandbox import scratch_folder
@@ -61,12 +65,12 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running_parts(
+def running_components(
     settings: Settings,
     *,
     ingestion: Ingestion | None = None,
     blame: Blame | None = None,
-) -> Iterator[Parts]:
+) -> Iterator[Components]:
     """Start all parts that answer statements; stop them in the opposite order.
 
     ``ingestion`` reads topics; None: this process does.
@@ -75,17 +79,15 @@ def running_parts(
         BadConfig: no catalog is configured, or one of its properties is wrong.
     """
     settings.require_catalogs()
-    server = settings.server
+    server, cold = settings.server, settings.cold
     with contextlib.ExitStack() as stack:
-        cold = settings.cold
         spill = stack.enter_context(scratch_folder())
         engine_bytes, process_bytes = memory_limits(
             server.memory_limit_bytes, server.max_process_bytes, total_memory()
         )
         engine = Engine(
             storage_roots=settings.storage_roots,
-            secrets=engine_secrets(settings),
-            ca_file=engine_ca_file(settings, spill),
+            stores=StoreAccess(engine_secrets(settings), engine_ca_file(settings, spill)),
             memory_limit_bytes=engine_bytes,
             threads=server.threads,
             spill_dir=spill,
@@ -95,9 +97,7 @@ def running_parts(
             settings.catalogs,
             max_cache_memory_bytes=cold.max_memory_bytes,
             roots=catalog_roots(settings),
-            take_secret=engine.take_secret,
-            open_file=engine.open_file,
-            try_manifests=engine.try_manifests,
+            engine=EngineCalls(engine.take_secret, engine.open_file, engine.try_manifests),
         )
         stack.callback(store.close)
         # A topic of another cluster is refused by name; plain tables work without any.
@@ -109,9 +109,7 @@ def running_parts(
             grace_s=WATCHDOG_GRACE_S,
             max_process_bytes=process_bytes,
             healthy=engine.healthy,
-            cancel_newest_statement=engine.watch.cancel_newest_statement,
-            cancel_largest_owner=engine.watch.cancel_largest_owner,
-            long=engine.watch.long,
+            statements=engine.watch,
             blame=blame,
         )
         engine.watch.expecting = watchdog.expecting
@@ -120,25 +118,16 @@ def running_parts(
         tails, keeper = stack.enter_context(
             running_tails(settings, log, pins, engine, ingestion)
         )
-        secret = (
-            secrets.token_bytes(32)
-            if server.ticket_secret is None
-            else server.ticket_secret.get_secret_value().encode()
-        )
         statements = Statements(
-            pins=pins,
-            store=store,
-            log=log,
-            tails=tails,
-            engine=engine,
+            Sources(pins, store, BoundsCache(log), tails, engine),
             ticket_ttl_s=server.ticket_ttl_s,
-            secrets=[secret],
+            secrets=[secrets.token_bytes(32) if server.secret is None else server.secret],
             now_us=lambda: time.time_ns() // 1000,
-            default_path=default_path(settings),
+            default_path=(next(iter(settings.catalogs)), "default"),
         )
         stack.callback(statements.close)
         statements.access.policy = policy(settings, statements.access.expression)
-        yield Parts(statements, pins, tails, keeper, watchdog, store, engine)
+        yield Components(statements, pins, tails, keeper, watchdog, store, engine)
 
 
 @contextlib.contextmanager
@@ -153,25 +142,29 @@ def running_server(
     """Serve the parts over Flight SQL, and their state over HTTP where a port is given.
 
     ``read`` reads the settings anew; without it a reload changes nothing. ``lock`` is the state of the sandbox.
-    ``ingestion`` as for ``running_parts``. ``blame`` are users whose statements ended earlier processes.
+    ``ingestion`` as for ``running_components``. ``blame`` are users whose statements ended earlier processes.
 
     Raises:
-        BadConfig: as ``running_parts``; or the server cannot listen on an address.
+        BadConfig: as ``running_components``; or the server cannot listen on an address.
     """
     server = settings.server
     with contextlib.ExitStack() as stack:
         blame = blame or Blame()
-        parts = stack.enter_context(running_parts(settings, ingestion=ingestion, blame=blame))
-        pins, tails, watchdog = parts.pins, parts.tails, parts.watchdog
+        components = stack.enter_context(
+            running_components(settings, ingestion=ingestion, blame=blame)
+        )
+        pins, tails, watchdog = components.pins, components.tails, components.watchdog
         metrics = ServerMetrics()
         metrics.registry.register(
             States(
                 pins.status,
                 tails.states,
-                lambda: watchdog.silent_s,
-                lambda: 0 if ingestion is None else ingestion.lost,
-                lambda: 0 if ingestion is None else ingestion.peak_bytes,
-                lambda: lock.holds,
+                lambda: ProcessState(
+                    watchdog.silent_s,
+                    0 if ingestion is None else ingestion.lost,
+                    0 if ingestion is None else ingestion.peak_bytes,
+                    lock.holds,
+                ),
             )
         )
         ops = None
@@ -179,14 +172,12 @@ def running_server(
             # The HTTP stack takes a tenth of a second to load.
             from proxy.ops.http import OpsServer
 
+            ready_when_read = settings.tail.ready_when_read
             ops = OpsServer(
-                host=server.host,
-                port=server.http_port,
+                address=(server.host, server.http_port),
                 registry=metrics.registry,
                 healthy=lambda: watchdog.silent_s < UNHEALTHY_AFTER_S,
-                is_warm=lambda: (
-                    not settings.tail.ready_when_read or parts.keeper.has_read_all()
-                ),
+                is_warm=lambda: not ready_when_read or components.keeper.has_read_all(),
                 state=lambda: {
                     "degraded": degraded(pins.status, tails.states),
                     "reading": reading(tails.states),
@@ -197,7 +188,7 @@ def running_server(
             stack.callback(ops.stop)
         audit = stack.enter_context(open_journal(settings))
         flight = start(
-            parts.statements,
+            components.statements,
             Address(server.host, server.port, tls(settings)),
             ServerPolicy(access(settings), limits_of(settings)),
             ServerOptions(
@@ -206,11 +197,7 @@ def running_server(
                 max_queued=server.max_queued,
                 stream_wait_s=server.queue_wait_s,
                 idle_timeout_s=settings.access.session_idle_s,
-                session_secret=(
-                    None
-                    if server.ticket_secret is None
-                    else server.ticket_secret.get_secret_value().encode()
-                ),
+                session_secret=server.secret,
                 journals=(metrics.read, audit),
             ),
             blame,
@@ -227,16 +214,24 @@ def running_server(
         rest = None
         renew: Callable[[Settings], None] = lambda _: None  # noqa: E731
         if settings.iceberg_rest.port is not None:
-            from thermocline.serve.iceberg_rest import certificate_renewal, serving_live_tables
+            from thermocline.serve.iceberg_rest import renew_certificate, serving_live_tables
 
             rest = stack.enter_context(
                 serving_live_tables(
-                    settings, parts, flight.gate, (metrics.read, audit), metrics.live_metadata
+                    settings,
+                    components,
+                    flight.gate,
+                    (metrics.read, audit),
+                    metrics.live_metadata,
                 )
             )
-            renew = certificate_renewal(rest)
+            renew = functools.partial(renew_certificate, rest)
         reloader = Reloader(
-            settings, flight, parts.statements, read=read or (lambda: settings), renew=renew
+            settings,
+            flight,
+            components.statements,
+            read=read or (lambda: settings),
+            renew=renew,
         )
         stack.callback(reloader.stop)
         if ops is not None:
@@ -258,8 +253,3 @@ def running_server(
             reloader.reload,
             stuck.is_set,
         )
-
-
-def default_path(settings: Settings) -> tuple[str, str]:
-    """Return the default catalog and schema: the first catalog; its schema ``default`` if there is one."""
-    return next(iter(settings.catalogs)), "default"

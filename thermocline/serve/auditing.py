@@ -19,11 +19,7 @@ from thermocline.config.settings import Settings
 
 @contextlib.contextmanager
 def open_journal(settings: Settings) -> Iterator[Journal]:
-    """Return the audit log of one server.
-
-    Raises:
-        BadConfig: the file cannot be written.
-    """
+    """Return the audit log of one server. Raises BadConfig: the file cannot be written."""
     server = settings.server
     if server.audit_log == "off":
         yield lambda _record: None
@@ -51,10 +47,10 @@ class _OwnFile(WatchedFileHandler):
 def _private(path: str, flags: int) -> int:
     """Open the file: a new one for its owner alone; an existing one loses the rights of everybody."""
     opened = os.open(path, flags, 0o600)
-    mode = stat.S_IMODE(os.fstat(opened).st_mode)
-    if stat.S_ISREG(os.fstat(opened).st_mode) and mode & stat.S_IRWXO:
+    mode = os.fstat(opened).st_mode
+    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
         with contextlib.suppress(PermissionError):  # another user's file that we may write to
-            os.fchmod(opened, mode & ~stat.S_IRWXO)
+            os.fchmod(opened, stat.S_IMODE(mode) & ~stat.S_IRWXO)
     return opened
 
 
@@ -64,8 +60,5 @@ def _handler(target: str) -> logging.Handler:
     try:
         return _OwnFile(target, encoding="utf-8")
     except OSError as error:
-        raise BadConfig(
-            f"server.audit_log: {target} cannot be written ({error.strerror}); name another file, "
-            f"stderr, or off.",
-            file=target,
-        ) from error
+        what = f"server.audit_log: {target} cannot be written ({error.strerror})"
+        raise BadConfig(f"{what}; name another file, stderr, or off.", file=target) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import Gauge
 
@@ -17,14 +17,14 @@ from proxy.process.asgi import HttpServer, HttpTls
 from proxy.rest.app import RestApplication
 from proxy.rest.catalog import HandOut, LiveCatalog
 from thermocline.config.settings import IcebergRest, Settings
+from thermocline.serve.components import Components
 from thermocline.serve.live_location import live_locations
-from thermocline.serve.parts import Parts
 
 
 @contextlib.contextmanager
 def serving_live_tables(
     settings: Settings,
-    parts: Parts,
+    components: Components,
     gate: CallGate,
     journals: Sequence[Journal],
     memory: Gauge,
@@ -38,43 +38,29 @@ def serving_live_tables(
     if rest.port is None:
         raise ValueError("no port is configured")
     for name in (*rest.credentials, *rest.vended):
+        key = "iceberg_rest.credentials"
         if name not in settings.catalogs:
-            raise BadConfig(
-                f"iceberg_rest.credentials or vended names catalog {name}, which is not configured."
-            )
+            raise BadConfig(f"{key} or vended names catalog {name}, which is not configured.")
         if name in rest.credentials and name in rest.vended:
-            raise BadConfig(
-                f"iceberg_rest.credentials and vended both name catalog {name}; keep one of them."
-            )
-    files = LiveFiles(parts.store, live_locations(settings), ttl_s=rest.live_ttl_s)
+            raise BadConfig(f"{key} and vended both name catalog {name}; keep one of them.")
+    files = LiveFiles(components.store, live_locations(settings), ttl_s=rest.live_ttl_s)
     tables = LiveTables(
-        pins=parts.pins,
-        cutter=parts.statements.cutter,
-        tails=parts.tails,
-        engine=parts.engine,
-        grants=parts.statements.access,
-        files=files,
-        ttl_s=rest.live_ttl_s,
-        max_bytes=rest.max_live_bytes,
+        components.statements, files, ttl_s=rest.live_ttl_s, max_bytes=rest.max_live_bytes
     )
     with contextlib.ExitStack() as stack:
         stack.callback(tables.stop)
+        is_open = components.statements.access.is_open
         catalog = LiveCatalog(
             tables,
-            lambda session: [
-                name
-                for name in settings.catalogs
-                if parts.statements.access.is_open(session, name)
-            ],
-            lambda table: credentials(rest, parts, table),
+            lambda session: [name for name in settings.catalogs if is_open(session, name)],
+            lambda table: credentials(rest, components, table),
         )
         memory.set_function(lambda: files.source_bytes + tables.text_bytes + catalog.text_bytes)
         application = RestApplication(catalog, gate, journals)
         stack.callback(application.close)
         server = HttpServer(
             application,
-            host=rest.host,
-            port=rest.port,
+            address=(rest.host, rest.port),
             name="iceberg-rest",
             setting="iceberg_rest.port",
             tls=http_tls(settings),
@@ -83,22 +69,18 @@ def serving_live_tables(
         yield server
 
 
-def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> HandOut:
+def credentials(rest: IcebergRest, components: Components, table: TableName) -> HandOut:
     """Return what is handed out with a table: what the settings name, or what its own catalog hands out; else nothing."""
     if table.catalog in rest.vended:
-        return HandOut(*parts.store.files.vended(parts.pins.get(table)))
+        return HandOut(*components.store.files.vended(components.pins.get(table)))
     return HandOut(rest.credentials.get(table.catalog, {}))
 
 
-def certificate_renewal(server: HttpServer) -> Callable[[Settings], None]:
-    """Return what has a server show the certificate that settings name, from the next connection on."""
-
-    def renew(settings: Settings) -> None:
-        tls = http_tls(settings)
-        if tls is not None:
-            server.renew(tls)
-
-    return renew
+def renew_certificate(server: HttpServer, settings: Settings) -> None:
+    """Have a server show the certificate that settings name, from the next connection on."""
+    tls = http_tls(settings)
+    if tls is not None:
+        server.renew(tls)
 
 
 def http_tls(settings: Settings) -> HttpTls | None:

@@ -15,7 +15,7 @@ from proxy.process.landlock import NoLandlock, Rights, restrict
 from proxy.process.memory import bound_arenas, give_back
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.worker import fork_workers, serve_requests
-from thermocline.serve.sandbox import log_to_stderr
+from thermocline.serve.sandbox import log_to_stderr, rights_to_read_topics
 
 if TYPE_CHECKING:
     from thermocline.config.settings import Settings
@@ -40,8 +40,6 @@ def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
     if not (settings.tail.own_process and settings.clusters):
         yield None
         return
-    from thermocline.serve.sandbox import rights_to_read_topics
-
     locked = settings.server.landlock != "off"
     setup = Setup(settings.clusters, rights_to_read_topics(settings) if locked else None)
     command = [sys.executable, "-m", "thermocline.serve.ingestion"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from connectors.store.locations import is_below, is_location, local_path, real_location
 from planner.errors import BadConfig
 from thermocline.config.settings import Settings
@@ -18,10 +16,9 @@ def live_locations(settings: Settings) -> dict[str, str]:
         BadConfig: it is inside the place of tables, relative, or the machine's root.
     """
     folders = unchecked_locations(settings)
-    roots = {*settings.storage_roots, *itertools.chain(*settings.server.catalog_roots.values())}
-    roots |= {
-        options["warehouse"] for options in settings.catalogs.values() if "warehouse" in options
-    }
+    roots = settings.warehouses.union(
+        settings.storage_roots, *settings.server.catalog_roots.values()
+    )
     tables = [real_location(root) for root in roots if is_location(root)]
     for location in set(folders.values()):
         path = local_path(location)

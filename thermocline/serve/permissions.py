@@ -24,23 +24,17 @@ def policy(settings: Settings, expression: Expression) -> GrantList | None:
     """
     if settings.permissions is None:
         return None
-    return GrantList(
-        tuple(
-            _grant(name, granted, expression) for name, granted in settings.permissions.items()
-        )
-    )
+    grants = settings.permissions.items()
+    return GrantList(tuple(_grant(name, granted, expression) for name, granted in grants))
 
 
 @contextlib.contextmanager
 def reading_grants() -> Iterator[AccessPolicy]:
     """Yield an engine that reads grants, apart from any server."""
-    with (
-        tempfile.TemporaryDirectory(prefix="thermocline-") as spill,
-        contextlib.closing(
-            Engine(storage_roots=(), spill_dir=Path(spill), threads=1)
-        ) as engine,
-    ):
-        yield AccessPolicy(engine)
+    with tempfile.TemporaryDirectory(prefix="thermocline-") as spill:
+        engine = Engine(storage_roots=(), spill_dir=Path(spill), threads=1)
+        with contextlib.closing(engine):
+            yield AccessPolicy(engine)
 
 
 def mistakes(settings: Settings) -> Iterator[BadConfig]:
@@ -68,9 +62,8 @@ def _grant(name: str, granted: Granted, expression: Expression) -> Grant:
     try:
         tables = tuple(map(TablePattern.parse, granted.tables))
     except BadConfig as error:
-        raise BadConfig(
-            f"permissions.{name}.tables: {error.message}", key=f"{name}.tables"
-        ) from None
+        key = f"{name}.tables"
+        raise BadConfig(f"permissions.{key}: {error.message}", key=key) from None
     return Grant(
         name=name,
         tables=tables,

@@ -27,29 +27,23 @@ _log = logging.getLogger(__name__)
 #: key are replaced one after the other.
 WATCH_S = 1.0
 #: Settings that a running server takes over: who may call, limits, and files that are watched.
-_IDENTITY = frozenset(
-    ("server.users", "access.credentials_file", "access.allow_insecure_public")
-) | {f"access.{name}" for name in AccessSettings.model_fields if name.startswith("jwt_")}
-_LIMITS = frozenset(
-    (
-        "limits",
-        "access.max_sessions_per_user",
-        "access.max_streams_per_user",
-        "access.max_calls_per_s_per_user",
-        "access.max_failures_per_s_per_user",
-        "server.max_streams",
-        "server.max_queued",
-        "server.queue_wait_s",
-        "server.answer_timeout_s",
-        "server.upload_idle_s",
-        "server.reader_idle_s",
-        "server.max_result_rows",
-        "server.max_result_bytes",
-        "server.statement_timeout_s",
-        "server.ticket_ttl_s",
-    )
-)
-_WATCHED = frozenset(("access.tls_certificate", "access.tls_key", "access.tls_client_ca"))
+_IDENTITY = {"server.users", "access.credentials_file", "access.allow_insecure_public"} | {
+    f"access.{name}" for name in AccessSettings.model_fields if name.startswith("jwt_")
+}
+_LIMITS = {
+    "limits",
+    "server.max_streams",
+    "server.max_queued",
+    "server.queue_wait_s",
+    "server.answer_timeout_s",
+    "server.upload_idle_s",
+    "server.reader_idle_s",
+    "server.max_result_rows",
+    "server.max_result_bytes",
+    "server.statement_timeout_s",
+    "server.ticket_ttl_s",
+} | {f"access.{name}" for name in AccessSettings.model_fields if name.endswith("_per_user")}
+_WATCHED = {"access.tls_certificate", "access.tls_key", "access.tls_client_ca"}
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -87,17 +81,13 @@ class Reloader:
         """Read the settings again and take over what a running server can."""
         try:
             settings = self._read()
+            with self._lock:
+                changed = _changed(self._settings, settings)
+                self._take_over(settings, changed)
+                self._settings = settings
         except BadConfig as error:
             _log.error("the former settings stay in force: %s", error)
             return
-        with self._lock:
-            changed = _changed(self._settings, settings)
-            try:
-                self._take_over(settings, changed)
-            except BadConfig as error:
-                _log.error("the former settings stay in force: %s", error)
-                return
-            self._settings = settings
         later = sorted(changed - _LIMITS - _IDENTITY - _WATCHED - {"permissions"})
         if later:
             _log.warning("changed, but taken over by a restart only: %s", ", ".join(later))
@@ -111,10 +101,8 @@ class Reloader:
         limits, server = limits_of(settings), settings.server
         callers = access(settings) if changed & _IDENTITY else None
         grants = self._statements.access
-        allowed = (
-            policy(settings, grants.expression) if "permissions" in changed else grants.policy
-        )
-        grants.policy = allowed
+        if "permissions" in changed:
+            grants.policy = policy(settings, grants.expression)
         if callers is not None:
             self._server.let_in(callers)
         self._server.limit(

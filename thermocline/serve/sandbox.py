@@ -3,8 +3,6 @@
 It reads the files its settings name, Python and the system's libraries, and writes to its temporary folder, its cache
 and its audit log. Rules are bound to files as they are at the start: a replaced file is another one. So for files that
 are read again the rule is on the folder, unless that is a folder of everybody's.
-
-A folder for what the engine spills: gone when the server stops, and at the next start if it was killed.
 """
 
 from __future__ import annotations
@@ -23,15 +21,8 @@ from urllib.parse import urlsplit
 
 from connectors.store.locations import local_path
 from planner.errors import BadConfig
-from proxy.process.landlock import (
-    FileSystemLock,
-    NoLandlock,
-    Rights,
-    possible,
-    programs_run,
-    restrict,
-    version,
-)
+from proxy.process import landlock
+from proxy.process.landlock import FileSystemLock, NoLandlock, Rights
 from thermocline.config.settings import Settings
 from thermocline.config.sources import chosen_file
 from thermocline.serve.live_location import live_locations
@@ -106,32 +97,33 @@ def _locked(keeping: Rights) -> FileSystemLock:
     """Give up the rest, and test it. ``abi`` is None where the kernel has no Landlock."""
     abi = None
     try:
-        abi = version()
-        restrict(keeping)
+        abi = landlock.version()
+        landlock.restrict(keeping)
     except NoLandlock as error:
         return FileSystemLock(str(error), keeping, abi)
-    left = [*possible(keeping), *(["running programs"] if programs_run() else [])]
+    left = [*landlock.possible(keeping), *["running programs"] * landlock.programs_run()]
     why_not = f"the kernel took it, and {' and '.join(left)} still worked" if left else ""
     return FileSystemLock(why_not, keeping, abi)
 
 
 def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
     """Return the rights that a server with these settings needs; make the folders it writes to."""
-    readable = {*_of_everybody(), *_of_the_environment()}
-    readable |= {*_read_again(_named(settings, config)), *_nearest(_local(settings))}
     databases = tuple(_sqlite(settings))
-    readable |= {
-        file.with_name(file.name + end)
-        for file in databases
-        for end in ("", "-journal", "-wal", "-shm")
+    readable = {
+        *_of_everybody(),
+        *_of_the_environment(),
+        *_read_again(_named(settings, config)),
     }
-    readable |= {*_nearest(file.parent for file in databases)}
-    readable |= {Path(name).absolute() for name in settings.server.landlock_readable}
+    readable.update(_nearest(_absolute(settings.storage_roots)))
+    for end in ("", "-journal", "-wal", "-shm"):
+        readable.update(file.with_name(file.name + end) for file in databases)
+    readable.update(_nearest(file.parent for file in databases))
+    readable.update(Path(name).absolute() for name in settings.server.landlock_readable)
     writable = {scratch.parent, Path("/dev/null")}
     # A catalog is created at its first use; the server keeps the right to do so until its end.
-    writable |= {*_nearest(file.parent for file in databases if not file.exists())}
+    writable.update(_nearest(file.parent for file in databases if not file.exists()))
     if settings.iceberg_rest.port is not None:
-        writable |= {*_nearest(_live(settings))}
+        writable.update(_nearest(_live(settings)))
     if settings.server.audit_log not in ("stderr", "off"):
         writable.add(_audit(Path(settings.server.audit_log)))
     return Rights(
@@ -167,9 +159,8 @@ def _python() -> Iterator[Path]:
 def _certificates() -> Iterator[Path]:
     """Return the places where OpenSSL looks for the certificates of public authorities."""
     paths = ssl.get_default_verify_paths()
-    for name in (paths.cafile, paths.capath, paths.openssl_cafile, paths.openssl_capath):
-        if name:
-            yield Path(name)
+    names = (paths.cafile, paths.capath, paths.openssl_cafile, paths.openssl_capath)
+    return map(Path, filter(None, names))
 
 
 def _of_the_environment() -> Iterator[Path]:
@@ -202,16 +193,14 @@ def _of_options(sections: Iterable[Mapping[str, str]]) -> Iterator[Path]:
         yield from filter(None, map(_path, values))
 
 
-def _local(settings: Settings) -> Iterator[Path]:
-    """Return the local folders of data files."""
-    for path in filter(None, map(local_path, settings.storage_roots)):
-        yield path.absolute()
+def _absolute(locations: Iterable[str]) -> Iterator[Path]:
+    """Return the local folders among locations."""
+    return (path.absolute() for path in filter(None, map(local_path, locations)))
 
 
 def _live(settings: Settings) -> Iterator[Path]:
     """Make and return the local folders of live files."""
-    for path in filter(None, map(local_path, live_locations(settings).values())):
-        folder = path.absolute()
+    for folder in _absolute(live_locations(settings).values()):
         with contextlib.suppress(OSError):  # the first load says why
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield folder
@@ -282,9 +271,7 @@ def _home() -> Path:
         return Path("/")
 
 
-_PREFIX = "thermocline-spill-"
-
-_LOCK = "lock"
+_PREFIX, _LOCK = "thermocline-spill-", "lock"
 
 
 @contextlib.contextmanager
@@ -316,6 +303,5 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def log_to_stderr() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.INFO, format=line)

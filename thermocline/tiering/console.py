@@ -84,18 +84,14 @@ class Lines:
 
     def _draw(self, table: TableName, backfill: Backfill | None) -> None:
         if backfill is None or not backfill.left:
-            bar = self._bars.pop(table, None)
-            if bar is not None:
-                self.progress.remove_task(bar)
+            if table in self._bars:
+                self.progress.remove_task(self._bars.pop(table))
             return
         if table not in self._bars:
             self._bars[table] = self.progress.add_task(str(table), left="")
-        self.progress.update(
-            self._bars[table],
-            completed=backfill.done,
-            total=backfill.done + backfill.left,
-            left=_left(backfill),
-        )
+        done, total = backfill.done, backfill.done + backfill.left
+        bar, left = self._bars[table], _left(backfill)
+        self.progress.update(bar, completed=done, total=total, left=left)
 
     def _tell(self, line: str) -> None:
         click.echo(line, err=True)
@@ -121,7 +117,7 @@ def _tries(failed: events.TableFailed) -> str:
 
 def progress(backfill: Backfill) -> str:
     """Say how far a backfill is: ``45 %, 12 min left``."""
-    return f"{backfill.share:.0%}".replace("%", " %") + f", {_left(backfill)}"
+    return f"{backfill.fraction:.0%}".replace("%", " %") + f", {_left(backfill)}"
 
 
 def _left(backfill: Backfill) -> str:

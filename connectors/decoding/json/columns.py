@@ -38,8 +38,6 @@ _DAY = (
     rf"|{_LEAP_YEAR}-02-29)"
 )
 _TIME = r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
-#: With digits below a microsecond, which are cut off before Arrow reads the text.
-_FLOOR_TIME = _TIME.replace("{1,6}", "+")
 _BELOW_MICROSECOND = r"(\.[0-9]{6})[0-9]+"
 _OFFSET = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
 
@@ -53,15 +51,10 @@ _PATTERNS: dict[str, str] = {
 }
 
 
-_FLOOR_PATTERNS: dict[str, str] = {
-    "timestamp": rf"^{_DAY}{_FLOOR_TIME}$",
-    "timestamptz": rf"^{_DAY}{_FLOOR_TIME}{_OFFSET}$",
-}
-
-
 def _pattern(field: Field) -> str | None:
     if field.floor:
-        return _FLOOR_PATTERNS[field.kind]
+        # With digits below a microsecond, which are cut off before Arrow reads the text.
+        return _PATTERNS[field.kind].replace("{1,6}", "+")
     if field.kind == "decimal":
         # Exponents and zeros beyond the scale may fit as well; the exact path knows.
         scale, whole = field.type.scale, field.type.precision - field.type.scale
@@ -121,12 +114,8 @@ def _require_match(text: pa.Array, pattern: str) -> None:
     if len(text) > _FEW:
         return _require(pc.match_substring_regex(text, pattern))
     matches = _compiled(pattern)
-    doubts = [
-        at
-        for at, value in enumerate(text.to_pylist())
-        if value is not None and matches(value) is None
-    ]
-    if doubts:
+    texts = enumerate(text.to_pylist())
+    if doubts := [at for at, value in texts if value is not None and not matches(value)]:
         raise Doubt(doubts)
     return None
 

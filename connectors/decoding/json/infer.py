@@ -67,11 +67,8 @@ def infer_columns(records: Sequence[dict[str, Any]], wishes: Wishes) -> Inferred
     if not refusals:
         inside = ways_inside(root, wishes)
         refusals += tuple(unfit_renames(wishes.renames, inferred.columns, fields, inside))
-    return replace(
-        inferred,
-        columns=with_fields(inferred.columns, wishes.renames),
-        refusals=refusals,
-    )
+    columns = with_fields(inferred.columns, wishes.renames)
+    return replace(inferred, columns=columns, refusals=refusals)
 
 
 class _Inference:
@@ -183,9 +180,8 @@ class _Inference:
 
     def _refuse_empty(self) -> None:
         fields = "; ".join(f"{spell(path)}: {reason}" for path, reason in self._left_out)
-        self._refuse(
-            f"no field has a type{f' ({fields})' if fields else ''}", "--column NAME:TYPE"
-        )
+        listed = f" ({fields})" if fields else ""
+        self._refuse(f"no field has a type{listed}", "--column NAME:TYPE")
 
     def _check_visited(self) -> None:
         for path in (*self._declared, *self._leave_out):
@@ -265,7 +261,9 @@ class _Inference:
         if len(kinds) > 1:
             return self._mixed_type(node)
         if node.is_too_deep:
-            return self._too_deep(node)
+            outermost = FieldValues(node.path[:1], [], 0)
+            reason = f"is nested more than {MAX_NESTING} levels deep"
+            return self._refuse_field(outermost, reason, self._as_text(outermost))
         match next(iter(kinds), None):
             case "a boolean":
                 return pa.bool_()
@@ -279,6 +277,14 @@ class _Inference:
                 return self._array_type(node)
         return self._untyped(node, "always null")
 
+    def _refuse_field(
+        self, node: FieldValues, reason: str, *more: str, first: str = ""
+    ) -> pa.DataType | None:
+        """Refuse a field that may be left out: there are the ways ``first``, that, and ``more``."""
+        ways = (first, leave_out_option(node.path), *more)
+        self._refuse(f"field {spell(node.path)} {reason}", *filter(None, ways))
+        return None
+
     def _untyped(self, node: FieldValues, reason: str) -> pa.DataType | None:
         self._left_out.append((node.path, reason))
         return None
@@ -290,24 +296,12 @@ class _Inference:
             f"{kind} {count} times" if count > 1 else f"{kind} once"
             for kind, count in node.kinds.items()
         )
-        self._refuse(
-            f"field {spell(node.path)} is {kinds}, and no type takes both",
-            leave_out_option(node.path),
-            self._as_text(node),
+        return self._refuse_field(
+            node, f"is {kinds}, and no type takes both", self._as_text(node)
         )
-        return None
 
     def _as_text(self, node: FieldValues) -> str:
         return as_text_option(node.path, lenient=self._wishes.lenient)
-
-    def _too_deep(self, node: FieldValues) -> pa.DataType | None:
-        outermost = FieldValues(node.path[:1], [], 0)
-        self._refuse(
-            f"field {spell(outermost.path)} is nested more than {MAX_NESTING} levels deep",
-            leave_out_option(outermost.path),
-            self._as_text(outermost),
-        )
-        return None
 
     def _number_type(self, node: FieldValues) -> pa.DataType | None:
         whole = [value for value in node.values if value.removeprefix("-").isdigit()]
@@ -318,27 +312,16 @@ class _Inference:
             digits = max(len(value.removeprefix("-")) for value in whole)
             if digits <= _DECIMAL_DIGITS:
                 precision = _UINT64_DIGITS if digits <= _UINT64_DIGITS else _DECIMAL_DIGITS
-                self._refuse(
-                    f"field {spell(node.path)} has whole numbers beyond 64 bits",
-                    column_option(node.path, f"decimal({precision},0)"),
-                    leave_out_option(node.path),
+                option = column_option(node.path, f"decimal({precision},0)")
+                return self._refuse_field(
+                    node, "has whole numbers beyond 64 bits", first=option
                 )
-                return None
         elif all_fit("double", pa.float64(), node.values):
             if all_fit("long", pa.int64(), whole):
                 return pa.float64()
-            self._refuse(
-                f"field {spell(node.path)} has whole numbers beyond 64 bits beside numbers with a fraction",
-                column_option(node.path, "double"),
-                leave_out_option(node.path),
-            )
-            return None
-        self._refuse(
-            f"field {spell(node.path)} has numbers beyond every type",
-            leave_out_option(node.path),
-            self._as_text(node),
-        )
-        return None
+            reason = "has whole numbers beyond 64 bits beside numbers with a fraction"
+            return self._refuse_field(node, reason, first=column_option(node.path, "double"))
+        return self._refuse_field(node, "has numbers beyond every type", self._as_text(node))
 
     def _string_type(self, node: FieldValues) -> pa.DataType | None:
         has_floor = self._wishes.lenient or node.path in self._floors
@@ -354,12 +337,10 @@ class _Inference:
             return None
         if all_fit("string", pa.string(), node.values):
             return pa.string()
-        self._refuse(
-            f"field {spell(node.path)} has strings with half of a surrogate pair, which lenient decoding reads as NULL",
-            leave_out_option(node.path),
-            self._as_text(node),
+        reason = (
+            "has strings with half of a surrogate pair, which lenient decoding reads as NULL"
         )
-        return None
+        return self._refuse_field(node, reason, self._as_text(node))
 
     def _object_type(self, node: FieldValues) -> pa.DataType | None:
         if not node.members:
@@ -367,26 +348,18 @@ class _Inference:
         if node.names_are_data:
             return self._map_offer(node)
         inside = self._members(node)
-        if not inside:
-            return self._untyped(node, "nothing in it has a type")
-        return pa.struct(inside)
+        return pa.struct(inside) if inside else self._untyped(node, "nothing in it has a type")
 
     def _map_offer(self, node: FieldValues) -> pa.DataType | None:
         """Refuse an object whose names are data: a struct would not read the next name."""
         values = [value for item in node.values for value in item.values()]
         apart = _Inference(FieldValues.of((*node.path, "value"), values), Wishes())
         kind = apart._type(apart._root)
-        ways = [leave_out_option(node.path)]
-        if kind is not None and not apart._refusals:
-            ways.insert(0, column_option(node.path, f"map<string, {type_text(kind)}>"))
-        else:
-            ways.append(self._as_text(node))
-        self._refuse(
-            f"field {spell(node.path)} has {len(node.members)} different members in {len(node.values)} objects, so its "
-            f"names are data",
-            *ways,
-        )
-        return None
+        reason = f"has {len(node.members)} different members in {len(node.values)} objects, so its names are data"
+        if kind is None or apart._refusals:
+            return self._refuse_field(node, reason, self._as_text(node))
+        option = column_option(node.path, f"map<string, {type_text(kind)}>")
+        return self._refuse_field(node, reason, first=option)
 
     def _array_type(self, node: FieldValues) -> pa.DataType | None:
         element = node.element

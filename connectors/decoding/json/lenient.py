@@ -12,9 +12,17 @@ from collections.abc import Callable
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
-from connectors.decoding.fields import DAY_US, MAX_FLOAT, MAX_TIME_US, MIN_TIME_US, Field
+from connectors.decoding.fields import DAY_US, MAX_TIME_US, MIN_TIME_US, Field
 from connectors.decoding.json.parsing import Number
-from connectors.decoding.json.strict import day_number, epoch_us, exact_number, fitted, is_text
+from connectors.decoding.json.strict import (
+    day_number,
+    epoch_us,
+    exact_number,
+    fitted,
+    is_beyond,
+    is_string,
+    is_text,
+)
 from connectors.decoding.policy import Unfit
 
 #: Rounds to whole units of any type here without running out of digits.
@@ -22,8 +30,8 @@ _WIDE = Context(prec=2_100, Emax=9_999_999, Emin=-9_999_999)
 #: Numbers of more digits before the point are beyond every integer and decimal.
 _MAX_DIGITS = 40
 
-_TRUE = frozenset({"true", "t", "yes", "y", "1"})
-_FALSE = frozenset({"false", "f", "no", "n", "0"})
+_WORDS = dict.fromkeys(("true", "t", "yes", "y", "1"), True)
+_WORDS |= dict.fromkeys(("false", "f", "no", "n", "0"), False)
 _SPECIAL = {"nan": "nan", "inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
 
 _TIME = re.compile(
@@ -57,10 +65,7 @@ def _number(value: Any) -> Decimal | None:
 def _boolean(_: Field, value: Any) -> bool | None:
     if isinstance(value, Number):
         return any(digit in "123456789" for digit in re.split("[eE]", value)[0])
-    if not isinstance(value, str):
-        return None
-    word = value.strip().lower()
-    return True if word in _TRUE else False if word in _FALSE else None
+    return _WORDS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def _integer(field: Field, value: Any) -> int | None:
@@ -80,11 +85,9 @@ def _floating(field: Field, value: Any) -> float | None:
     word = value.strip()
     if word.lower() in _SPECIAL:
         return float(_SPECIAL[word.lower()])
-    if exact_number(word) is None:
+    if exact_number(word) is None or is_beyond(field, number := float(word)):
         return None
-    number = float(word)
-    limit = MAX_FLOAT if field.kind == "float" else float("inf")
-    return None if abs(number) > limit or abs(number) == float("inf") else number
+    return number
 
 
 def _decimal(field: Field, value: Any) -> Decimal | None:
@@ -148,29 +151,25 @@ class _Mark(str):
 
 
 def _quoted(value: Any) -> str:
-    if isinstance(value, Number):
-        return value
-    return json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
 
 
 def _time_us(field: Field, value: Any) -> int | None:
     """Microseconds since 1970, in UTC; a string without offset is taken as UTC."""
-    if field.unit is not None:
-        number = _number(value) if not isinstance(value, bool) else None
-        if number is not None:
-            micros = epoch_us(field.unit, number)
-            if micros.adjusted() > _MAX_DIGITS:
-                return None
-            return _in_years(int(micros.to_integral_value(ROUND_FLOOR, context=_WIDE)))
+    number = None if field.unit is None or isinstance(value, bool) else _number(value)
+    if field.unit is not None and number is not None:
+        micros = epoch_us(field.unit, number)
+        if micros.adjusted() > _MAX_DIGITS:
+            return None
+        return _in_years(int(micros.to_integral_value(ROUND_FLOOR, context=_WIDE)))
     matched = _matched(value)
     if matched is None:
         return None
     days = day_number(matched[1])
-    hour, minute, second = (int(part or "0") for part in matched.group(2, 3, 4))
-    east_hours, east_minutes = (int(part or "0") for part in matched.group(8, 9))
-    if days is None or hour > 23 or max(minute, second) > 59:
-        return None
-    if east_hours > 23 or east_minutes > 59:
+    hour, minute, second, east_hours, east_minutes = (
+        int(part or "0") for part in matched.group(2, 3, 4, 8, 9)
+    )
+    if days is None or max(hour, east_hours) > 23 or max(minute, second, east_minutes) > 59:
         return None
     east_s = (east_hours * 3600 + east_minutes * 60) * (-1 if matched[7] == "-" else 1)
     seconds = hour * 3600 + minute * 60 + second - east_s
@@ -179,9 +178,7 @@ def _time_us(field: Field, value: Any) -> int | None:
 
 
 def _matched(value: Any) -> re.Match[str] | None:
-    if not isinstance(value, str) or isinstance(value, Number):
-        return None
-    return _TIME.fullmatch(value.strip())
+    return _TIME.fullmatch(value.strip()) if is_string(value) else None
 
 
 def _in_years(micros: int) -> int | None:
@@ -191,10 +188,10 @@ def _in_years(micros: int) -> int | None:
 def _date(field: Field, value: Any) -> int | None:
     """The day as written: an offset does not move it. Of an epoch, the day in UTC."""
     micros = _time_us(field, value)
+    if micros is None:
+        return None
     matched = _matched(value)
-    if matched is not None:
-        return None if micros is None else day_number(matched[1])
-    return None if micros is None else micros // DAY_US
+    return micros // DAY_US if matched is None else day_number(matched[1])
 
 
 def _uuid(_: Field, value: Any) -> bytes | None:

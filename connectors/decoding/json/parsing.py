@@ -12,11 +12,8 @@ from planner.seam.formats import FLOOR, FRACTION_PREFIX
 #: Deeper records are refused. A written limit, because the parsers' own depends on the stack of the caller:
 #: the same record would decode in one process and not in another.
 MAX_DEPTH = 500
-
 #: A string without an end matches too: searching its end from each quote would take quadratic time.
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-
-
 _SINGLE = "; where it is a single one, run"
 
 
@@ -94,9 +91,8 @@ def kind_of(value: object) -> str:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise Unfit(
-        None, "the value is not JSON", f"the value has a bare {name}, which is not JSON"
-    )
+    message = f"the value has a bare {name}, which is not JSON"
+    raise Unfit(None, "the value is not JSON", message)
 
 
 def _common_form(text: str, cause: json.JSONDecodeError) -> str | None:

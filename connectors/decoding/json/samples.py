@@ -5,6 +5,7 @@ The values of each field over all samples: what a column's type is inferred from
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +25,7 @@ from planner.sql_text import FieldPath, resolve, spell
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"
 
 _ENVELOPE = {"op", "source"}
-
 _STATES = ("before", "after")
-
 _FLAT = ("__op", "__deleted")
 
 
@@ -77,10 +76,8 @@ def change_events(records: Iterable[dict[str, Any]]) -> str | None:
     flat = [record for record in records if not record.keys().isdisjoint(_FLAT)]
     if not envelopes + flat:
         return None
-    names: tuple[str, ...] = (*_STATES, "op")
-    events = envelopes
-    if len(flat) > len(envelopes):
-        names, events = _FLAT, flat
+    is_flat = len(flat) > len(envelopes)
+    names, events = (_FLAT, flat) if is_flat else ((*_STATES, "op"), envelopes)
     form = ", ".join(name for name in names if any(name in event for event in events))
     return (
         f"{len(envelopes) + len(flat)} of {len(records)} samples are Debezium's change events ({form}): each event becomes "
@@ -157,7 +154,6 @@ MAX_NESTING = 32
 
 #: Objects with so many members together, of which one has few, have data for names.
 _MANY_MEMBERS = 200
-
 _FEW_OF_THEM = 0.25
 
 
@@ -181,18 +177,14 @@ class FieldValues:
         if len(path) > MAX_NESTING:
             return node
         members: dict[str, list[Any]] = {}
-        elements: list[Any] = []
-        arrays = False
         for value in present:
             if isinstance(value, dict):
                 for name, member in value.items():
                     members.setdefault(name, []).append(member)
-            elif isinstance(value, list):
-                arrays = True
-                elements += value
         node.members = {name: cls.of((*path, name), inside) for name, inside in members.items()}
+        arrays = [value for value in present if isinstance(value, list)]
         if arrays:
-            node.element = cls.of((*path, "element"), elements)
+            node.element = cls.of((*path, "element"), list(itertools.chain(*arrays)))
         return node
 
     @property

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import ROUND_FLOOR, Context, Decimal
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from connectors.decoding.fields import (
     DAY_US,
@@ -19,13 +19,7 @@ from connectors.decoding.fields import (
     UNIT_US,
     Field,
 )
-from connectors.decoding.json.parsing import (
-    FinerTime,
-    Number,
-    OtherNumber,
-    kind_of,
-    parse,
-)
+from connectors.decoding.json.parsing import FinerTime, Number, OtherNumber, kind_of, parse
 from connectors.decoding.policy import Unfit
 from planner.schema import EpochUnit
 
@@ -37,7 +31,7 @@ _MAX_EXPONENT_DIGITS = 6
 _MAX_NUMBER_CHARS = 2_000
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?([0-9]+))?")
-_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
     r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
@@ -45,12 +39,7 @@ _TIMESTAMP = re.compile(
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 #: Not a number in JSON's grammar, so written as strings (as protobuf's JSON mapping does).
-SPECIAL_FLOATS = {
-    "NaN": float("nan"),
-    "Infinity": float("inf"),
-    "-Infinity": float("-inf"),
-}
-
+SPECIAL_FLOATS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
 
 #: Handles a value that does not fit: raises the Unfit, or returns a substitute.
 Fallback = Callable[[Field, Any, Unfit], Any]
@@ -92,10 +81,7 @@ def _members(
 
 
 def _struct_value(field: Field, value: dict[str, Any]) -> Any:
-    for key in field.keys:
-        if key in value:
-            return value[key]
-    return None
+    return next((value[key] for key in field.keys if key in value), None)
 
 
 def _expected(field: Field, value: object, what: str) -> Unfit:
@@ -124,8 +110,7 @@ def _floating(field: Field, value: Any, _: Fallback) -> float:
     if isinstance(value, Number):
         # A whole number has no sign of zero: -0 is 0.0, -0.0 is -0.0.
         number = 0.0 if value == "-0" else float(value)
-        limit = MAX_FLOAT if field.kind == "float" else float("inf")
-        if abs(number) > limit or abs(number) == float("inf"):
+        if is_beyond(field, number):
             raise Unfit(field.path, f"the number is beyond {field.kind}")
         return number
     if isinstance(value, str) and value in SPECIAL_FLOATS:
@@ -133,14 +118,21 @@ def _floating(field: Field, value: Any, _: Fallback) -> float:
     raise _expected(field, value, 'a number, "NaN", "Infinity" or "-Infinity"')
 
 
+def is_beyond(field: Field, number: float) -> bool:
+    """Whether a number is one that the type rounds to infinity."""
+    return abs(number) > MAX_FLOAT if field.kind == "float" else abs(number) == float("inf")
+
+
+def is_string(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and not isinstance(value, Number)
+
+
 def _decimal(field: Field, value: Any, _: Fallback) -> Decimal:
     if not isinstance(value, str):
         raise _expected(field, value, "a number, or one in a string")
-    number = exact_number(value)
-    if number is None:
-        raise Unfit(
-            field.path, f"the {kind_of(value).removeprefix('a ')} is no number {field.type}"
-        )
+    if (number := exact_number(value)) is None:
+        kind = kind_of(value).removeprefix("a ")
+        raise Unfit(field.path, f"the {kind} is no number {field.type}")
     return fitted(field, number)
 
 
@@ -168,9 +160,8 @@ def fitted(field: Field, number: Decimal) -> Decimal:
         raise OtherNumber(field.path, f"the number is beyond decimal({precision}, {scale})")
     scaled = number.quantize(Decimal((0, (1,), -scale)), context=_EXACT)
     if scaled != number:
-        raise OtherNumber(
-            field.path, f"the number has digits beyond decimal({precision}, {scale})"
-        )
+        reason = f"the number has digits beyond decimal({precision}, {scale})"
+        raise OtherNumber(field.path, reason)
     return scaled
 
 
@@ -180,21 +171,19 @@ def _date(field: Field, value: Any, _: Fallback) -> int:
         if rest:
             raise Unfit(field.path, "the number is not the start of a day in UTC")
         return days
-    if not isinstance(value, str) or isinstance(value, Number):
+    if not is_string(value):
         raise _expected(field, value, "a string YYYY-MM-DD")
-    days_since_1970 = day_number(value)
-    if days_since_1970 is None:
+    if (day := day_number(value)) is None:
         raise Unfit(field.path, "the string is no date YYYY-MM-DD of years 0001 to 9999")
-    return days_since_1970
+    return day
 
 
 def day_number(text: str) -> int | None:
     """Days since 1970-01-01 of a date YYYY-MM-DD, or None when there is no such day."""
-    matched = _DATE.fullmatch(text)
-    if matched is None:
+    if not _DATE.fullmatch(text):
         return None
     try:
-        return date(int(matched[1]), int(matched[2]), int(matched[3])).toordinal() - 719_163
+        return date.fromisoformat(text).toordinal() - 719_163
     except ValueError:
         return None
 
@@ -204,7 +193,7 @@ def _timestamp(field: Field, value: Any, _: Fallback) -> int:
         return _epoch_us(field, field.unit, value)
     zoned = field.kind == "timestamptz"
     form = "YYYY-MM-DDTHH:MM[:SS[.ffffff]]" + ("(Z|+HH:MM|-HH:MM)" if zoned else "")
-    if not isinstance(value, str) or isinstance(value, Number):
+    if not is_string(value):
         raise _expected(field, value, f"a string {form}")
     matched = _TIMESTAMP.fullmatch(value)
     if matched is None:
@@ -215,23 +204,14 @@ def _timestamp(field: Field, value: Any, _: Fallback) -> int:
         raise Unfit(field.path, f"the string has {had}; a {field.kind} is {form}")
     fraction = fraction or ""
     if fraction[6:].strip("0") and not field.floor:
-        raise FinerTime(
-            field.path,
-            f"a {field.kind} holds microseconds, the string has more digits",
-            field.field_id,
-        )
-    days = day_number(day)
-    if days is None or int(hour) > 23 or int(minute) > 59 or int(second or "0") > 59:
+        reason = f"a {field.kind} holds microseconds, the string has more digits"
+        raise FinerTime(field.path, reason, field.field_id)
+    days, hours, minutes, seconds = day_number(day), int(hour), int(minute), int(second or "0")
+    if days is None or hours > 23 or minutes > 59 or seconds > 59:
         raise Unfit(field.path, f"the string is no {field.kind} of years 0001 to 9999")
-    seconds = (
-        int(hour) * 3600
-        + int(minute) * 60
-        + int(second or "0")
-        - _offset_s(field, offset or "Z")
-    )
-    return _in_years(
-        field, days * DAY_US + seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
-    )
+    seconds += hours * 3600 + minutes * 60 - _offset_s(field, offset or "Z")
+    micros = int(fraction[:6].ljust(6, "0"))
+    return _in_years(field, days * DAY_US + seconds * 1_000_000 + micros)
 
 
 def _offset_s(field: Field, offset: str) -> int:
@@ -279,7 +259,7 @@ def _in_years(field: Field, micros: int) -> int:
 
 
 def _string(field: Field, value: Any, _: Fallback) -> str:
-    if not isinstance(value, str) or isinstance(value, Number):
+    if not is_string(value):
         raise _expected(field, value, "a string")
     if not is_text(value):
         raise Unfit(field.path, "the string has half of a surrogate pair")
@@ -296,13 +276,10 @@ def is_text(text: str) -> bool:
 
 
 def _binary(field: Field, value: Any, _: Fallback) -> bytes:
-    if not isinstance(value, str) or isinstance(value, Number) or not _HEX.fullmatch(value):
+    if not is_string(value) or not _HEX.fullmatch(value):
         raise _expected(field, value, "a string of hexadecimal pairs")
-    if field.kind == "fixed" and len(value) != 2 * field.type.byte_width:
-        raise Unfit(
-            field.path,
-            f"the string has not the {2 * field.type.byte_width} digits of {field.type}",
-        )
+    if field.kind == "fixed" and len(value) != (digits := 2 * field.type.byte_width):
+        raise Unfit(field.path, f"the string has not the {digits} digits of {field.type}")
     return bytes.fromhex(value)
 
 
@@ -329,10 +306,8 @@ def _map(field: Field, value: Any, fallback: Fallback) -> list[tuple[Any, Any]]:
         ]
     names, member = value.get("keys"), value.get("values")
     if not isinstance(names, list) or not isinstance(member, list) or len(names) != len(member):
-        raise Unfit(
-            field.path,
-            'expected an object with arrays "keys" and "values" of one length for map',
-        )
+        reason = 'expected an object with arrays "keys" and "values" of one length for map'
+        raise Unfit(field.path, reason)
     keys = [read_value(key, name, fallback) for name in names]
     if len({_identity(value) for value in keys}) != len(keys):
         raise Unfit(field.path, "the map has a key twice")
@@ -341,10 +316,8 @@ def _map(field: Field, value: Any, fallback: Fallback) -> list[tuple[Any, Any]]:
 
 def _identity(key: Any) -> Any:
     """What makes two keys the same: the value; NaN is the same as NaN."""
-    if isinstance(key, list):
-        return ("list", *(_identity(part) for part in key))
-    if isinstance(key, tuple):
-        return ("struct", *(_identity(part) for part in key))
+    if isinstance(key, list | tuple):
+        return (type(key), *map(_identity, key))
     return "NaN" if isinstance(key, float) and key != key else key
 
 

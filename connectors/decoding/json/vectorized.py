@@ -156,9 +156,8 @@ class _Rows:
         }
         self.indices = tuple(names) if len(names) > 1 else ()
         self._type = pa.struct([(str(at), unchecked_type(fields[at])) for at in self.indices])
-        is_all = len(self.indices) == sum(len(each) for each, _ in members)
         self._tuple: Callable[[Any], tuple[Any, ...]]
-        if is_all:
+        if len(self.indices) == sum(len(each) for each, _ in members):
             self._tuple = msgspec.structs.astuple
         elif self.indices:
             self._tuple = attrgetter(*names.values())
@@ -196,15 +195,13 @@ def _certain_text(column: pa.Array) -> Callable[[bytes], bool] | None:
         valid = True
     except pa.ArrowInvalid:
         valid = False
-    longest = pc.max(pc.binary_length(column)).as_py() or 0
-    shallow = longest <= 2 * MAX_DEPTH
+    shallow = (pc.max(pc.binary_length(column)).as_py() or 0) <= 2 * MAX_DEPTH
     if valid and shallow:
         return None
-    return lambda value: (shallow or _is_shallow(value)) and (valid or _is_utf8(value))
-
-
-def _is_shallow(value: bytes) -> bool:
-    return value.count(b"[") + value.count(b"{") <= MAX_DEPTH
+    return lambda value: (
+        (shallow or value.count(b"[") + value.count(b"{") <= MAX_DEPTH)
+        and (valid or _is_utf8(value))
+    )
 
 
 def _is_utf8(value: bytes) -> bool:

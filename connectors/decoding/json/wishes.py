@@ -95,23 +95,19 @@ def unfit_renames(
         option = rename_option(source, column)
         ways: tuple[str, ...] = ()
         if column in fields:
-            reason = (
-                f"{option}: records have a field {spelled(column)}, too; in place of the option"
-            )
+            reason = f"records have a field {spelled(column)}, too; in place of the option"
             other = other_name(source, [*names, *fields, *renames, *renames.values()])
             ways = (rename_option(source, other),)
         elif source in names:
-            reason = (
-                f"{option}: another column is called {spelled(source)}, and reads that field"
-            )
+            reason = f"another column is called {spelled(source)}, and reads that field"
         elif column in names or source in fields:
             continue
         elif source in inside:
-            reason = f"{option}: a field inside another keeps its name; in place of the option"
+            reason = "a field inside another keeps its name; in place of the option"
             ways = inside[source]
         else:
-            reason = f"{option}: there is no column {spelled(column)}, for want of an outermost field {spelled(source)}"
-        refusals.append(Refusal(reason, ways))
+            reason = f"there is no column {spelled(column)}, for want of an outermost field {spelled(source)}"
+        refusals.append(Refusal(f"{option}: {reason}", ways))
     return refusals
 
 
@@ -153,15 +149,12 @@ def same_names(columns: Sequence[Column]) -> list[Refusal]:
             continue
         field = column.keys[-1] if column.keys else column.name
         other = other_name(field, [each.name for each in columns])
-        refusals.append(
-            Refusal(
-                f"columns {spelled(first)} and {spelled(column.name)} differ in case only, which SQL does not tell apart; in "
-                f"place of the second",
-                (
-                    f"{column_option((other,), type_text(column.type))} {rename_option(field, other)}",
-                ),
-            )
+        way = f"{column_option((other,), type_text(column.type))} {rename_option(field, other)}"
+        reason = (
+            f"columns {spelled(first)} and {spelled(column.name)} differ in case only, which SQL does not tell apart; in "
+            f"place of the second"
         )
+        refusals.append(Refusal(reason, (way,)))
     return refusals
 
 
@@ -169,22 +162,12 @@ def unfit_floors(
     columns: Sequence[Column], floors: Sequence[FieldPath], as_time: TimeWays
 ) -> list[Refusal]:
     """Refuse a floor of fields that do not exist or hold no time."""
-    refusals = []
-    for path in floors:
-        kind = type_at(columns, path)
-        if kind is None:
-            names = [column.name for column in columns]
-            cure = did_you_mean(spell(path), names, _columns_are(names))
-            refusals.append(
-                Refusal(f"{floor_option(path)}: there is no such column; {cure}", ())
-            )
-        elif not pa.types.is_timestamp(kind):
-            reason = (
-                f"{floor_option(path)}: column {spell(path)} is {type_text(kind)}, and only timestamp and timestamptz "
-                f"have fractions of seconds"
-            )
-            refusals.append(Refusal(reason, as_time(path, None)))
-    return refusals
+    refusals = (
+        _no_time(columns, path, floor_option(path), None, as_time)
+        for path in floors
+        if not pa.types.is_timestamp(type_at(columns, path) or pa.null())
+    )
+    return list(refusals)
 
 
 def with_epochs(
@@ -195,25 +178,35 @@ def with_epochs(
     """Declare the units of times; refuse them of fields that do not exist or hold no time."""
     refusals = []
     for path, unit in epochs:
-        option = f"--epoch {spell(path)}={unit}"
-        kind = type_at(columns, path)
-        if kind is None:
-            names = [column.name for column in columns]
-            cure = did_you_mean(spell(path), names, _columns_are(names))
-            refusals.append(Refusal(f"{option}: there is no such column; {cure}", ()))
-        elif kind not in TIME_TYPES:
-            reason = (
-                f"{option}: column {spell(path)} is {type_text(kind)}, and only date, timestamp and timestamptz can "
-                f"have a unit"
-            )
-            refusals.append(Refusal(reason, as_time(path, unit)))
-        else:
+        if type_at(columns, path) in TIME_TYPES:
             columns = with_epoch_unit(columns, path, unit)
+        else:
+            option = f"--epoch {spell(path)}={unit}"
+            refusals.append(_no_time(columns, path, option, unit, as_time))
     return columns, tuple(refusals)
 
 
-def _columns_are(names: Sequence[str]) -> str:
-    return f"the columns are {', '.join(first_of(names))}"
+def _no_time(
+    columns: Sequence[Column],
+    path: FieldPath,
+    option: str,
+    unit: EpochUnit | None,
+    as_time: TimeWays,
+) -> Refusal:
+    """Refuse an option at a path where there is no time that it fits: a unit, or a floor where there is none."""
+    kind = type_at(columns, path)
+    if kind is None:
+        names = [column.name for column in columns]
+        listed = f"the columns are {', '.join(first_of(names))}"
+        cure = did_you_mean(spell(path), names, listed)
+        return Refusal(f"{option}: there is no such column; {cure}", ())
+    only = (
+        "only timestamp and timestamptz have fractions of seconds"
+        if unit is None
+        else "only date, timestamp and timestamptz can have a unit"
+    )
+    reason = f"{option}: column {spell(path)} is {type_text(kind)}, and {only}"
+    return Refusal(reason, as_time(path, unit))
 
 
 def values_as_time(
@@ -259,79 +252,67 @@ def unfit_values(
     wishes: Wishes,
 ) -> list[Refusal]:
     """Refuse declared types, and units, that the values do not fit; ``columns`` have both."""
-    types = {path: kind for path, kind in declared.items() if path not in units}
-    refusals = [] if wishes.lenient else _unfit_declared(root, columns, types, wishes.floors)
-    of_times = {
-        path: unit
-        for path, unit in units.items()
-        if type_at(columns, path) in TIME_TYPES
-        and not any(path[:length] in declared for length in range(1, len(path)))
-    }
-    return refusals + _unfit_units(
-        root, columns, of_times, wishes.floors, lenient=wishes.lenient
-    )
-
-
-def _unfit_declared(
-    root: FieldValues,
-    columns: tuple[Column, ...],
-    declared: Mapping[FieldPath, pa.DataType],
-    floors: Sequence[FieldPath],
-) -> list[Refusal]:
-    """Refuse declared types that strict decoding would not read the values with."""
-    fields = _fields_of(columns, floors)
+    values = _Values(root, columns, wishes)
     refusals = []
-    for path, kind in declared.items():
-        option = column_option(path, type_text(kind))
-        ways: tuple[str, ...] = (leave_out_option(path), f"--json-mode lenient {option}")
-        if pa.types.is_timestamp(kind) and not _unfit(
-            root, _fields_of(columns, (*floors, path)), path, lenient=False
-        ):
-            ways = (floor_option(path), *ways)
-        refusals += [
-            Refusal(f"{option}: {reason}", ways)
-            for reason in _unfit(root, fields, path, lenient=False)
-        ]
+    if not wishes.lenient:
+        types = {path: kind for path, kind in declared.items() if path not in units}
+        refusals = [each for at, kind in types.items() for each in values.unfit_type(at, kind)]
+    for path, unit in units.items():
+        inside = any(path[:length] in declared for length in range(1, len(path)))
+        if type_at(columns, path) in TIME_TYPES and not inside:
+            refusals += values.unfit_unit(path, unit)
     return refusals
 
 
-def _unfit_units(
-    root: FieldValues,
-    columns: tuple[Column, ...],
-    units: Mapping[FieldPath, EpochUnit],
-    floors: Sequence[FieldPath],
-    *,
-    lenient: bool,
-) -> list[Refusal]:
-    """Refuse units under which a number is no time."""
-    refusals = []
-    for path, unit in units.items():
-        reasons = _unfit(root, _fields_of(columns, floors), path, lenient=lenient)
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of some records, and the columns that are to hold them."""
+
+    root: FieldValues
+    columns: tuple[Column, ...]
+    wishes: Wishes
+
+    def unfit_type(self, path: FieldPath, kind: pa.DataType) -> list[Refusal]:
+        """Refuse a declared type that strict decoding would not read the values with."""
+        option = column_option(path, type_text(kind))
+        ways: tuple[str, ...] = (leave_out_option(path), f"--json-mode lenient {option}")
+        if pa.types.is_timestamp(kind) and not self._reasons(path, floor=True, lenient=False):
+            ways = (floor_option(path), *ways)
+        reasons = self._reasons(path, lenient=False)
+        return [Refusal(f"{option}: {reason}", ways) for reason in reasons]
+
+    def unfit_unit(self, path: FieldPath, unit: EpochUnit) -> list[Refusal]:
+        """Refuse a unit under which a number is no time."""
+        lenient = self.wishes.lenient
+        reasons = self._reasons(path, lenient=lenient)
         if not reasons:
-            continue
+            return []
         option = f"--epoch {shlex.quote(spell(path))}="
         ways = [
             f"{option}{other}"
             for other in get_args(EpochUnit)
-            if not _unfit(
-                root,
-                _fields_of(with_epoch_unit(columns, path, other), floors),
-                path,
-                lenient=lenient,
-            )
+            if not self._reasons(path, unit=other, lenient=lenient)
         ]
         # The coarsest: of a finer one, the same numbers are times near 1970.
         ways = ways[:1]
-        if not (
-            lenient or _unfit(root, _fields_of(columns, (*floors, path)), path, lenient=False)
-        ):
+        if not (lenient or self._reasons(path, floor=True, lenient=False)):
             ways.insert(0, f"{option}{unit} {floor_option(path)}")
-        if not (
-            ways or lenient or _unfit(root, _fields_of(columns, floors), path, lenient=True)
-        ):
+        if not (ways or lenient or self._reasons(path, lenient=True)):
             ways = [f"--json-mode lenient {option}{unit}"]
-        refusals.append(Refusal(f"{option}{unit}: {reasons[0]}", tuple(ways)))
-    return refusals
+        return [Refusal(f"{option}{unit}: {reasons[0]}", tuple(ways))]
+
+    def _reasons(
+        self,
+        path: FieldPath,
+        *,
+        lenient: bool,
+        unit: EpochUnit | None = None,
+        floor: bool = False,
+    ) -> list[str]:
+        """As ``_unfit``, with another unit or a floor at the path."""
+        columns = self.columns if unit is None else with_epoch_unit(self.columns, path, unit)
+        floors = (*self.wishes.floors, *((path,) if floor else ()))
+        return _unfit(self.root, _fields_of(columns, floors), path, lenient=lenient)
 
 
 def _unfit(

@@ -59,14 +59,10 @@ class _Column:
         self.nulls += values.null_count
         if isinstance(self.type, UUIDType):
             return  # see planner.column_statistics
-        extremes = pc.min_max(_comparable(values))
-        for scalar, choose, name in (
-            (extremes["min"], min, "lowest"),
-            (extremes["max"], max, "highest"),
-        ):
-            value, before = scalar.as_py(), getattr(self, name)
-            if value is not None:
-                setattr(self, name, value if before is None else choose(before, value))
+        lowest, highest = pc.min_max(_comparable(values)).as_py().values()
+        if lowest is not None:
+            self.lowest = lowest if self.lowest is None else min(self.lowest, lowest)
+            self.highest = highest if self.highest is None else max(self.highest, highest)
 
 
 class ColumnBounds:

@@ -8,18 +8,18 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
-from cachetools import LRUCache
+from cachetools import LRUCache, cachedmethod
 from pyiceberg.io import OutputFile
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 
-from connectors.iceberg.errors import decoding, file_errors
+from connectors.iceberg.errors import decoding, file_errors, pinned_errors
 from connectors.iceberg.live.folder import METADATA, LiveFolder, LostFolder, writing_errors
 from connectors.iceberg.live.manifests import (
     EncodedFile,
@@ -34,7 +34,7 @@ from connectors.iceberg.live.manifests import (
 from connectors.iceberg.live.parquet import write_data_file
 from connectors.iceberg.store import IcebergStore
 from connectors.store.locations import is_below, real_location
-from planner.errors import BadConfig, ColdStoreUnavailable, SnapshotExpired
+from planner.errors import BadConfig, ColdStoreUnavailable
 from planner.live.metadata import (
     LiveSnapshot,
     check_format,
@@ -116,8 +116,7 @@ class LiveFiles:
         The name changes once another replica may have removed the folder; answers may not name files of the old one.
         Callers compare the name before and after they build an answer.
 
-        Raises:
-            ColdStoreUnavailable: that cannot be found out.
+        Raises ColdStoreUnavailable: that cannot be found out.
         """
         if catalog not in self._locations:
             return ""
@@ -142,25 +141,23 @@ class LiveFiles:
             "again"
         )
 
+    @cachedmethod(
+        lambda self: self._sources,
+        key=lambda _, pin: (
+            pin.table,
+            pin.metadata_location,
+            pin.snapshot_id,
+            pin.schema.schema_id,
+        ),
+        lock=lambda self: self._lock,
+    )
     def source(self, pin: Pin) -> LiveSource:
         """Read what the pin was made from, once.
 
-        Raises:
-            SnapshotExpired, ColdStoreUnavailable: a file of it is gone, damaged, or cannot be read now.
+        Raises SnapshotExpired, ColdStoreUnavailable: a file of it is gone, damaged, or cannot be read now.
         """
-        key = (pin.table, pin.metadata_location, pin.snapshot_id, pin.schema.schema_id)
-        with self._lock:
-            source = self._sources.get(key)
-        if source is None:
-            facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
-            with file_errors(f"{pin.table}: its metadata", gone=SnapshotExpired, **facts):
-                source = self._read(pin)
-            with (
-                self._lock,
-                contextlib.suppress(ValueError),
-            ):  # larger than all that is remembered
-                self._sources[key] = source
-        return source
+        with pinned_errors(pin, "its metadata"):
+            return self._read(pin)
 
     def _read(self, pin: Pin) -> LiveSource:
         io = self._store.files.of(pin.table, pin.metadata_location)
@@ -172,21 +169,15 @@ class LiveFiles:
             document = json.loads(raw)
             schema = Schema.model_validate(_schema(document, pin.schema.schema_id))
             check_partition_fields(pin, document)
-        snapshot = next(
-            (
-                snapshot
-                for snapshot in document.get("snapshots") or ()
-                if snapshot["snapshot-id"] == pin.snapshot_id
-            ),
-            None,
-        )
+        snapshots = {each["snapshot-id"]: each for each in document.get("snapshots") or ()}
+        listed = snapshots.get(pin.snapshot_id, {}).get("manifest-list")
         manifests: tuple[ManifestFile, ...] = ()
-        if snapshot is not None and "manifest-list" in snapshot:
+        if listed is not None:
             # Readers of a plain table read it with the keys that they get here.
-            io.reach.check(snapshot["manifest-list"])
-        if pin.binding is not None and snapshot is not None and "manifest-list" in snapshot:
+            io.reach.check(listed)
+        if listed is not None and pin.binding is not None:
             with decoding("manifest lists"):
-                manifests = pinned_manifests(io, snapshot["manifest-list"])
+                manifests = pinned_manifests(io, listed)
             for manifest in manifests:
                 io.reach.check(manifest.manifest_path)
         size = _MEMORY_OF_TEXT * len(raw) + _MANIFEST_BYTES * len(manifests)
@@ -204,18 +195,22 @@ class LiveFiles:
         """
         source = self.source(pin)
         document = plain_metadata(source.document, pin, cut)
+        location = source.document["location"]
         if is_head(source.document, pin):
-            raw = encoded(document)
-            return WrittenTable(pin.metadata_location, raw, (), 0, source.document["location"])
+            return WrittenTable(pin.metadata_location, encoded(document), (), 0, location)
+        with self._new_file(pin, source, METADATA) as file:
+            raw = write_metadata(file, document)
+        return WrittenTable(file.location, raw, (file.location,), len(raw), location)
+
+    @contextlib.contextmanager
+    def _new_file(self, pin: Pin, source: LiveSource, ending: str) -> Iterator[OutputFile]:
+        """Give a new file for the table of a pin, removed again if the block does not end well."""
         folder = self._folder(pin.table.catalog)
         _check_location(pin, source, folder)
         with writing_errors(pin.table):
-            file = folder.output(_folder_of(pin), METADATA)
-        with folder.undoing([file.location]), writing_errors(pin.table):
-            raw = write_metadata(file, document)
-        return WrittenTable(
-            file.location, raw, (file.location,), len(raw), source.document["location"]
-        )
+            file = folder.output(_folder_of(pin), ending)
+            with folder.undoing([file.location]):
+                yield file
 
     def write_piece(
         self, pin: Pin, hole: Hole, epochs: OffsetVector, batches: Iterable[pa.RecordBatch]
@@ -233,20 +228,12 @@ class LiveFiles:
             for span in hole.ranges
             if (epoch := epochs.get(span.partition)) is not None
         )
-        folder = self._folder(pin.table.catalog)
-        _check_location(pin, source, folder)
-        with writing_errors(pin.table):
-            output = folder.output(_folder_of(pin), ".parquet")
-        with folder.undoing([output.location]), writing_errors(pin.table):
+        with self._new_file(pin, source, ".parquet") as output:
             written = write_data_file(
-                output,
-                source.schema,
-                pin.schema.arrow,
-                batches,
-                properties=source.properties,
+                output, source.schema, pin.schema.arrow, batches, properties=source.properties
             )
             if written is not None:
-                check_written(hole.ranges, written.parts, written.rows)
+                check_written(hole.ranges, written.partitions, written.rows)
         if written is None:
             return LivePiece(hole.ranges, own, None, 0, hole.level)
         path = written.data_file.file_path
@@ -259,8 +246,7 @@ class LiveFiles:
     def write_table(self, pin: Pin, pieces: Sequence[LivePiece], cut: str) -> WrittenTable:
         """Write the snapshot and the metadata file of one answer.
 
-        Raises:
-            ColdStoreUnavailable, UnsupportedFile: as ``write_piece``.
+        Raises ColdStoreUnavailable, UnsupportedFile: as ``write_piece``.
         """
         source = self.source(pin)
         version = check_format(pin, source.document)
@@ -281,10 +267,8 @@ class LiveFiles:
 
         with folder.undoing(paths), writing_errors(pin.table):
             if files:
-                in_use = [
-                    snapshot["snapshot-id"]
-                    for snapshot in source.document.get("snapshots") or ()
-                ]
+                snapshots = source.document.get("snapshots") or ()
+                in_use = [snapshot["snapshot-id"] for snapshot in snapshots]
                 snapshot_id = snapshot_id_of((cut, folder.replica, *named), in_use)
                 written = write_snapshot(
                     output("-m.avro"),
@@ -310,19 +294,13 @@ class LiveFiles:
                     sum(file.size for file in files),
                     written.row_ids,
                 )
-            document = live_metadata(source.document, pin, live, cut)
             file = output(METADATA)
-            raw = write_metadata(file, document)
-        return WrittenTable(
-            file.location, raw, tuple(paths), size + len(raw), source.document["location"]
-        )
+            raw = write_metadata(file, live_metadata(source.document, pin, live, cut))
+        location = source.document["location"]
+        return WrittenTable(file.location, raw, tuple(paths), size + len(raw), location)
 
     def read(self, catalog: str, location: str, table_location: str) -> bytes:
-        """Read the text of an answer from the metadata file that was written for it.
-
-        Raises:
-            ColdStoreUnavailable: it cannot be read.
-        """
+        """Read an answer's text from the metadata file written for it. Raises ColdStoreUnavailable: it cannot be read."""
         with (
             file_errors("a live table's metadata", gone=ColdStoreUnavailable),
             self._folder(catalog).io.new_input(location).open() as stream,
@@ -340,8 +318,7 @@ class LiveFiles:
     def tend(self) -> None:
         """Say that this replica lives, and remove what replicas left that do not.
 
-        Raises:
-            ColdStoreUnavailable: the store does not answer.
+        Raises ColdStoreUnavailable: the store does not answer.
         """
         with self._lock:
             folders = list(self._folders.items())

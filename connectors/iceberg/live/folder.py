@@ -89,7 +89,7 @@ class LiveFolder:
         return self.io.new_output(f"{self.location}/{table}/{number}{uuid.uuid4().hex}{ending}")
 
     def make(self) -> None:
-        """Make the folder, for its owner alone where it is a local one, and beat once."""
+        """Make the folder once, for its owner alone where it is a local one, and beat."""
         if self.is_made:
             return
         local = local_path(self.location)
@@ -117,8 +117,7 @@ class LiveFolder:
     def check(self) -> None:
         """Make sure that no replica may have removed the folder: beat where its last beat is old by a clock of ours.
 
-        Raises:
-            LostFolder, ColdStoreUnavailable: as ``beat``; or another thread waits for the store already.
+        Raises LostFolder, ColdStoreUnavailable: as ``beat``; or another thread waits for the store already.
         """
         if not self._is_late():
             return
@@ -154,10 +153,7 @@ class LiveFolder:
         before = None if self._last is None else self._last[0]
         with writing_errors():
             filesystem, name = self._filesystem(path)
-            if (
-                before is not None
-                and filesystem.get_file_info(name).type == fs.FileType.NotFound
-            ):
+            if before and filesystem.get_file_info(name).type == fs.FileType.NotFound:
                 raise LostFolder
             with self.io.new_output(path).create(overwrite=True) as stream:
                 stream.write(b"alive")
@@ -182,9 +178,8 @@ class LiveFolder:
         removed = 0
         filesystem, parent = self._filesystem(self._parent)
         with contextlib.suppress(OSError):
-            for entry in filesystem.get_file_info(
-                fs.FileSelector(parent, allow_not_found=True)
-            ):
+            selector = fs.FileSelector(parent, allow_not_found=True)
+            for entry in filesystem.get_file_info(selector):
                 if entry.base_name == self._name or not _NAME.fullmatch(entry.base_name):
                     continue
                 # One that holds nothing was made just now, or its replica died before it wrote.

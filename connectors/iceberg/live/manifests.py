@@ -20,7 +20,7 @@ from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.avro.writer import Writer
-from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
@@ -40,18 +40,11 @@ FormatVersion = Literal[2, 3]
 
 #: Position of ``first_row_id`` in an entry of a list (Iceberg spec, "Manifest Lists").
 _FIRST_ROW_ID = 15
-
 _LATEST: Literal[3] = 3
-
 _NULL = b"\x00"
-
 _MAGIC = b"Obj\x01"
-
 _SYNC_BYTES = 16
-
-_CODEC = "deflate"
-
-_RAW_DEFLATE = -15
+_CODEC, _RAW_DEFLATE = "deflate", -15
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,28 +79,17 @@ class NewSnapshot:
     first_row_id: int | None
 
 
-def write_manifest(
-    output: OutputFile,
-    files: Sequence[EncodedFile],
-    snapshot: NewSnapshot,
+def _write_manifest(
+    output: OutputFile, files: Sequence[EncodedFile], snapshot: NewSnapshot
 ) -> ManifestFile:
     """Write a manifest of files that the snapshot adds; return its entry for a list."""
     head = BytesIO()
     encoder = BinaryEncoder(head)
-    encoder.write_int(ManifestEntryStatus.ADDED)
-    for value in (
-        snapshot.snapshot_id,
-        None,
-        None,
-    ):  # the file's sequence numbers are the manifest's
-        encoder.write_int(0 if value is None else 1)
-        if value is not None:
-            encoder.write_int(value)
+    # An optional value follows its branch, 1. The file's two sequence numbers are null: they are the manifest's.
+    for number in (ManifestEntryStatus.ADDED, 1, snapshot.snapshot_id, 0, 0):
+        encoder.write_int(number)
     # Version 3 adds optional fields at the end: the first row's id, which is the manifest's, and those of delete files.
-    start, end = (
-        head.getvalue(),
-        _NULL * (len(DATA_FILE_TYPE[snapshot.version]) - len(DATA_FILE_TYPE[2])),
-    )
+    end = _NULL * (len(DATA_FILE_TYPE[snapshot.version]) - len(DATA_FILE_TYPE[2]))
     raw = _container(
         {
             "schema": snapshot.schema.model_dump_json(),
@@ -117,7 +99,7 @@ def write_manifest(
             "content": "data",
         },
         _entry_schema(snapshot.version),
-        [start + file.encoded + end for file in files],
+        [head.getvalue() + file.encoded + end for file in files],
     )
     _write(output, raw)
     return ManifestFile.from_args(
@@ -139,10 +121,10 @@ def write_manifest(
     )
 
 
-def read_list(source: InputFile) -> tuple[ManifestFile, ...]:
-    """Read a list's entries with all that version 3 knows of them."""
+def pinned_manifests(io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
+    """Read the entries of a pinned snapshot's list with all that version 3 knows of them."""
     with AvroFile[ManifestFile](
-        source,
+        io.new_input(manifest_list),
         MANIFEST_LIST_FILE_SCHEMAS[_LATEST],
         read_types={-1: ManifestFile, 508: PartitionFieldSummary},
         read_enums={517: ManifestContent},
@@ -150,10 +132,8 @@ def read_list(source: InputFile) -> tuple[ManifestFile, ...]:
         return tuple(reader)
 
 
-def write_list(
-    output: OutputFile,
-    manifests: Sequence[ManifestFile],
-    snapshot: NewSnapshot,
+def _write_list(
+    output: OutputFile, manifests: Sequence[ManifestFile], snapshot: NewSnapshot
 ) -> tuple[int, int]:
     """Write a list; return its bytes, and how many row ids it gives out (format version 3; 0 before).
 
@@ -163,8 +143,10 @@ def write_list(
     writer, encoded, next_id = _list_writer(snapshot.version), [], snapshot.first_row_id
     for manifest in manifests:
         entry = BytesIO()
-        if next_id is not None and _lacks_ids(manifest):
-            manifest = _with_first_row_id(manifest, next_id)
+        is_data = manifest.content == ManifestContent.DATA
+        if next_id is not None and is_data and manifest[_FIRST_ROW_ID] is None:
+            # A copy: the pinned ones are used again.
+            manifest = ManifestFile(*(manifest[at] for at in range(_FIRST_ROW_ID)), next_id)
             next_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
         writer.write(BinaryEncoder(entry), manifest)
         encoded.append(entry.getvalue())
@@ -178,22 +160,7 @@ def write_list(
         meta["first-row-id"] = str(snapshot.first_row_id)
     raw = _container(meta, _list_schema(snapshot.version), encoded)
     _write(output, raw)
-    row_ids = (
-        0
-        if next_id is None or snapshot.first_row_id is None
-        else next_id - snapshot.first_row_id
-    )
-    return len(raw), row_ids
-
-
-def _lacks_ids(manifest: ManifestFile) -> bool:
-    return manifest.content == ManifestContent.DATA and manifest[_FIRST_ROW_ID] is None
-
-
-def _with_first_row_id(manifest: ManifestFile, first_row_id: int) -> ManifestFile:
-    # A copy: the pinned ones are used again.
-    values = [manifest[position] for position in range(_FIRST_ROW_ID)]
-    return ManifestFile(*values, first_row_id)
+    return len(raw), (next_id or 0) - (snapshot.first_row_id or 0)
 
 
 def _container(meta: Mapping[str, str], schema: str, records: Sequence[bytes]) -> bytes:
@@ -258,11 +225,6 @@ class WrittenSnapshot:
     size: int
 
 
-def pinned_manifests(io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
-    """Read the pinned snapshot's list."""
-    return read_list(io.new_input(manifest_list))
-
-
 def write_snapshot(
     manifest_output: OutputFile,
     list_output: OutputFile,
@@ -272,16 +234,14 @@ def write_snapshot(
     pinned: Sequence[ManifestFile],
 ) -> WrittenSnapshot:
     """Write a manifest of ``files`` and a list that begins with it and goes on with ``pinned``."""
-    manifest = write_manifest(manifest_output, files, snapshot)
-    list_size, row_ids = write_list(list_output, (manifest, *pinned), snapshot)
-    size = manifest.manifest_length + list_size
-    return WrittenSnapshot(list_output.location, row_ids, size)
+    manifest = _write_manifest(manifest_output, files, snapshot)
+    list_size, row_ids = _write_list(list_output, (manifest, *pinned), snapshot)
+    return WrittenSnapshot(list_output.location, row_ids, manifest.manifest_length + list_size)
 
 
 def write_metadata(output: OutputFile, document: Mapping[str, Any]) -> bytes:
     """Write the metadata file, whose table lies in its folder; return the answer's bytes, whose table lies where it does."""
-    with output.create(overwrite=False) as stream:
-        stream.write(encoded(in_folder_of(document, output.location)))
+    _write(output, encoded(in_folder_of(document, output.location)))
     return encoded(document)
 
 

@@ -29,7 +29,7 @@ from connectors.iceberg.live.bounds import ColumnBounds, MetricsPlan, plan_of
 from connectors.parquet_columns import NanCounts, leaf_paths
 from planner.column_statistics import leaves
 from planner.errors import UnsupportedType
-from planner.live.tiling import WrittenPart
+from planner.live.tiling import WrittenPartition
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 
 #: Of a row group: an engine leaves out, or reads apart, as much at once.
@@ -43,11 +43,11 @@ _REPEATS = 4
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One file as written. ``parts`` are its rows by partition, as counted on the way."""
+    """One file as written. ``partitions`` are its rows by partition, as counted on the way."""
 
     data_file: DataFile
     rows: int
-    parts: tuple[WrittenPart, ...]
+    partitions: tuple[WrittenPartition, ...]
 
 
 def write_data_file(
@@ -74,6 +74,7 @@ def write_data_file(
         for table in _groups(batches, arrow):
             if writer is None:
                 stream = stack.enter_context(output.create(overwrite=False))
+                paths = leaf_paths(arrow)
                 writer = pq.ParquetWriter(
                     stream,
                     arrow,
@@ -81,9 +82,7 @@ def write_data_file(
                     compression=_codec(properties),
                     use_dictionary=_repeating(table),
                     write_statistics=[
-                        path
-                        for path, leaf in leaf_paths(arrow).items()
-                        if not _is_misread(leaf.type)
+                        path for path, leaf in paths.items() if not _is_misread(leaf.type)
                     ],
                 )
                 stack.callback(writer.close)
@@ -116,18 +115,14 @@ def write_data_file(
         },
         **counted,
     )
-    return WrittenFile(data_file, footer.num_rows, tally.parts)
+    return WrittenFile(data_file, footer.num_rows, tally.partitions)
 
 
 def _counted(footer: pq.FileMetaData, ids: Sequence[int], plan: MetricsPlan) -> dict[str, Any]:
     """Return what a footer says of the leaf columns ``ids``: sizes, values, nulls, and where row groups start."""
-    sizes: Counter[int] = Counter()
-    values: Counter[int] = Counter()
-    nulls: Counter[int] = Counter()
-    starts = []
-    for index in range(footer.num_row_groups):
-        group = footer.row_group(index)
-        starts.append(_start(group.column(0)))
+    sizes, values, nulls = Counter[int](), Counter[int](), Counter[int]()
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    for group in groups:
         for number, position in zip(ids, range(group.num_columns), strict=True):
             column = group.column(position)
             sizes[number] += column.total_compressed_size
@@ -140,7 +135,7 @@ def _counted(footer: pq.FileMetaData, ids: Sequence[int], plan: MetricsPlan) -> 
         "column_sizes": dict(sizes),
         "value_counts": dict(values),
         "null_value_counts": dict(nulls),
-        "split_offsets": sorted(starts),
+        "split_offsets": sorted(_start(group.column(0)) for group in groups),
     }
 
 
@@ -165,9 +160,8 @@ def _repeating(table: pa.Table) -> list[str]:
     sample = table.slice(0, _SAMPLE_ROWS)
     names = []
     for field in table.schema:
-        if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
-            continue
-        if _is_misread(field.type):
+        kind = field.type
+        if pa.types.is_nested(kind) or pa.types.is_null(kind) or _is_misread(kind):
             continue
         distinct = pc.count_distinct(sample[field.name], mode="all").as_py()
         if distinct * _REPEATS <= sample.num_rows:
@@ -217,31 +211,25 @@ class _Tally:
     """Rows, lowest and highest offset of each partition."""
 
     def __init__(self) -> None:
-        self._parts: dict[int, WrittenPart] = {}
+        self._partitions: dict[int, WrittenPartition] = {}
 
     def add(self, table: pa.Table) -> None:
         positions = table.select([KAFKA_PARTITION, KAFKA_OFFSET])
         counted = positions.group_by(KAFKA_PARTITION, use_threads=False).aggregate(
             [(KAFKA_OFFSET, "count"), (KAFKA_OFFSET, "min"), (KAFKA_OFFSET, "max")]
         )
-        for row in counted.to_pylist():
-            at = row[KAFKA_PARTITION]
-            part = WrittenPart(
-                at,
-                row[f"{KAFKA_OFFSET}_count"],
-                row[f"{KAFKA_OFFSET}_min"],
-                row[f"{KAFKA_OFFSET}_max"],
-            )
-            before = self._parts.get(at)
+        names = (
+            KAFKA_PARTITION,
+            *(f"{KAFKA_OFFSET}_{each}" for each in ("count", "min", "max")),
+        )
+        columns = (counted[name].to_pylist() for name in names)
+        for at, rows, lowest, highest in zip(*columns, strict=True):
+            before = self._partitions.get(at)
             if before is not None:
-                part = WrittenPart(
-                    at,
-                    before.rows + part.rows,
-                    min(before.lowest, part.lowest),
-                    max(before.highest, part.highest),
-                )
-            self._parts[at] = part
+                rows, lowest = before.rows + rows, min(before.lowest, lowest)
+                highest = max(before.highest, highest)
+            self._partitions[at] = WrittenPartition(at, rows, lowest, highest)
 
     @property
-    def parts(self) -> tuple[WrittenPart, ...]:
-        return tuple(self._parts[at] for at in sorted(self._parts))
+    def partitions(self) -> tuple[WrittenPartition, ...]:
+        return tuple(self._partitions[at] for at in sorted(self._partitions))

@@ -59,11 +59,7 @@ class Reach:
         return reach
 
     def check(self, location: str) -> None:
-        """Check one file of the table, of any kind.
-
-        Raises:
-            ForeignFile: it lies elsewhere, or its path is ambiguous.
-        """
+        """Check one file of the table, of any kind. Raises ForeignFile: it lies elsewhere, or its path is ambiguous."""
         path = canonical(location)
         forms = [path]
         if is_below(path, self.own):
@@ -105,8 +101,7 @@ class Reach:
     def check_block(self, block: Block, *, is_data: bool) -> None:
         """Check what one manifest lists.
 
-        Raises:
-            ForeignFile: a file lies elsewhere, or deletes where rows are expected, or the other way round.
+        Raises ForeignFile: a file lies elsewhere, or deletes where rows are expected, or the other way round.
         """
         for path in block.paths.to_pylist():
             self.check(path)

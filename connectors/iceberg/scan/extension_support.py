@@ -26,7 +26,6 @@ from connectors.iceberg.errors import UnreadableFiles, decoding
 from connectors.iceberg.file_io import OwnFiles
 from connectors.iceberg.scan.manifests import AvroReader, Manifests, live_files
 from connectors.iceberg.scan.snapshot_facts import Facts
-from connectors.store.locations import local_path
 from planner.errors import BadStatement, InternalError, UnsupportedStatement
 
 #: Manifests and manifest lists remembered: a word and a count or two each.
@@ -63,9 +62,8 @@ class ExtensionCheck:
     """Thread-safe; ``close`` ends its threads and removes its scratch files."""
 
     def __init__(
-        self, manifests: Manifests, try_manifests: Callable[[str, int], None] | None = None
+        self, manifests: Manifests, try_manifests: Callable[[str, int], None] | None
     ) -> None:
-        """``try_manifests`` has the extension read the manifests of a snapshot of a metadata location in a statement."""
         self._try_manifests = try_manifests
         self._manifests = manifests
         self._avro = AvroReader()
@@ -109,11 +107,11 @@ class ExtensionCheck:
                 f"=> map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))."
             )
         data = {manifest.path for manifest in listed.data}
-        check_formats(content.unread for path, content in contents.items() if path in data)
-        check_formats(
-            (content.unread for path, content in contents.items() if path not in data),
-            deletes=True,
-        )
+        for deletes in (False, True):
+            counts = [
+                each.unread for path, each in contents.items() if (path in data) != deletes
+            ]
+            check_formats(counts, deletes=deletes)
 
     @cachedmethod(
         lambda self: self._tried,
@@ -156,12 +154,8 @@ class ExtensionCheck:
         if not entries or codec not in _CODECS:
             return _Content(codec)
         try:
-            file = local_path(path)
-            if file is not None:
-                table = self._avro.read(file, _ENTRIES, 1)
-            else:
-                with self._avro.scratch(content) as copy:
-                    table = self._avro.read(copy, _ENTRIES, 1)
+            with self._avro.scratch(content) as copy:
+                table = self._avro.read(copy, _ENTRIES, 1)
         except duckdb.Error:
             with decoding("manifests"):
                 return _Content(codec, _by_pyiceberg(io, path))
@@ -174,11 +168,7 @@ class ExtensionCheck:
 
 
 def check_names_for_extension(facts: Facts) -> None:
-    """Refuse a table whose partition fields have names that the extension may not survive.
-
-    Raises:
-        UnreadableFiles: it has one.
-    """
+    """Refuse, as UnreadableFiles, a table whose partition fields have names that the extension may not survive."""
     if facts.odd_partition_field is not None:
         raise UnreadableFiles(
             f"has a partition field, {facts.odd_partition_field}, whose name is not of ASCII letters, digits and "
@@ -188,14 +178,8 @@ def check_names_for_extension(facts: Facts) -> None:
 
 
 def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False) -> None:
-    """Refuse files of unsupported formats, counted by format; ``deletes``: delete files.
-
-    Raises:
-        UnreadableFiles: there are some.
-    """
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
+    """Refuse, as UnreadableFiles, files of unsupported formats, counted by format; ``deletes``: delete files."""
+    total: Counter[str] = sum(map(Counter, counts), Counter())
     if not total:
         return
     what, procedure = _DELETES if deletes else _DATA

@@ -61,10 +61,7 @@ class Fit(IntEnum):
 class Footers:
     """Thread-safe; ``close`` ends its threads."""
 
-    def __init__(self, open_file: Callable[[str], None] | None = None) -> None:
-        """``open_file`` has the engine keep length and footer of a file. What it raises is of no matter: the statement
-        meets it again.
-        """
+    def __init__(self, open_file: Callable[[str], None] | None) -> None:
         self._open_file = open_file
         self._lock = threading.Lock()
         self._shapes: FIFOCache[tuple[str, str], _Shape] = FIFOCache(MAX_REMEMBERED)
@@ -83,14 +80,11 @@ class Footers:
     ) -> tuple[Fit, Written]:
         """Return how every file gives the columns of ``schema``, and which under other names of their members.
 
-        ``files`` are lengths in bytes by path.
+        ``files`` are lengths in bytes by path. ``required`` are fields that a file must have itself: others may be their
+        default or null. ``names`` are the columns that are read, by default all: only these need the names and types of
+        today to be found by name.
 
-        ``required`` are fields that a file must have itself: others may be their default or null. ``names`` are the
-        columns that are read, by default all: only these need the names and types of today to be found by name.
-
-        Raises:
-            FileNotFoundError: a file is gone.
-            DamagedFile: a file is damaged.
+        Raises FileNotFoundError, DamagedFile: a file is gone, or is damaged.
         """
         shapes = {id(shape): shape for shape in self._shapes_of(io, files)}.values()
         written = _written(shapes, schema)
@@ -101,11 +95,7 @@ class Footers:
         return fit, {field_id: _as_written(kind) for field_id, kind in written.items()}
 
     def read_ahead(self, io: OwnFiles, blocks: Iterable[Block]) -> None:
-        """Read the footers of the first new files of some manifests.
-
-        Raises:
-            FileNotFoundError, DamagedFile, OSError: as ``fit``.
-        """
+        """Read the footers of the first new files of some manifests. Raises FileNotFoundError, DamagedFile, OSError."""
         files = itertools.chain.from_iterable(
             zip(block.paths.to_pylist(), block.lengths.to_pylist(), strict=True)
             for block in blocks
@@ -168,48 +158,34 @@ def _shape(schema: pa.Schema) -> _Shape:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type as the planner spells it: one Arrow type per Parquet type, nested ones with ids as names.
+    """Return the type as the planner spells it: one Arrow type per Parquet type, members as ``id name``.
 
     The name of a nested field and its id both count, so that equal types are read alike.
     """
-    if pa.types.is_struct(kind):
-        return pa.struct(
-            [(f"{field_id_if_any(field)} {field.name}", _plain(field.type)) for field in kind]
-        )
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_plain(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.binary()
-    return kind
+    return _named(kind, lambda field: f"{field_id_if_any(field)} {field.name}")
 
 
 def _unnamed(kind: pa.DataType) -> pa.DataType:
     """Return a plain type with members by their ids alone."""
-    if pa.types.is_struct(kind):
-        return pa.struct(
-            [(field.name.partition(" ")[0], _unnamed(field.type)) for field in kind]
-        )
-    if pa.types.is_list(kind):
-        return pa.list_(_unnamed(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_unnamed(kind.key_type), _unnamed(kind.item_type))
-    return kind
+    return _named(kind, lambda field: field.name.partition(" ")[0])
 
 
 def _as_written(kind: pa.DataType) -> pa.DataType:
     """Return a plain type with members by their names alone."""
+    return _named(kind, lambda field: field.name.partition(" ")[2])
+
+
+def _named(kind: pa.DataType, name: Callable[[pa.Field], str]) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct(
-            [(field.name.partition(" ")[2], _as_written(field.type)) for field in kind]
-        )
-    if pa.types.is_list(kind):
-        return pa.list_(_as_written(kind.value_type))
+        return pa.struct([(name(field), _named(field.type, name)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_named(kind.value_type, name))
     if pa.types.is_map(kind):
-        return pa.map_(_as_written(kind.key_type), _as_written(kind.item_type))
+        return pa.map_(_named(kind.key_type, name), _named(kind.item_type, name))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
     return kind
 
 
@@ -222,11 +198,10 @@ def _written(shapes: Iterable[_Shape], schema: TableSchema) -> Written:
                 kinds.setdefault(field_id, set()).add(kind)
     written: dict[int, pa.DataType] = {}
     for column in schema.columns:
-        in_files, target = kinds.get(column.field_id, set()), _plain(column.type)
-        if len(in_files) == 1:
-            kind = next(iter(in_files))
-            if kind != target and _unnamed(kind) == _unnamed(target):
-                written[column.field_id] = kind
+        kind, *others = kinds.get(column.field_id, ()) or (None,)
+        target = _plain(column.type)
+        if kind not in (None, target) and not others and _unnamed(kind) == _unnamed(target):
+            written[column.field_id] = kind
     return written
 
 

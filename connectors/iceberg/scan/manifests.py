@@ -56,20 +56,15 @@ from connectors.store.locations import local_path
 
 #: Manifest lists remembered.
 MAX_REMEMBERED = 1_000
-
 #: Local files are checked each time; a check in an object store costs a request per manifest.
 REMOTE_CHECK_S = 5.0
-
 #: Manifests read and decoded at a time: more than cores, since object stores answer slowly.
 _READERS = min(8, 2 * (os.cpu_count() or 1))
 
 _DELETED = 2
-
 #: For a list of format v1 that does not say how many files there are.
 _UNKNOWN = -1
-
 _FILE = "data_file"
-
 _COLUMNS = ", ".join(
     (
         "status",
@@ -79,14 +74,14 @@ _COLUMNS = ", ".join(
         f"{_FILE}.file_size_in_bytes AS {LENGTH}",
         f"{_FILE}.content AS {CONTENT}",
         *(
-            f"map_{part}({_FILE}.{name}) AS {column}_{suffix}"
+            f"map_{half}({_FILE}.{name}) AS {column}_{suffix}"
             for column, name in (
                 (NULLS, "null_value_counts"),
                 (NANS, "nan_value_counts"),
                 (LOWER, "lower_bounds"),
                 (UPPER, "upper_bounds"),
             )
-            for part, suffix in (("keys", "ids"), ("values", "values"))
+            for half, suffix in (("keys", "ids"), ("values", "values"))
         ),
         f'{_FILE}."partition" AS partition_values',
     )
@@ -157,12 +152,7 @@ class Manifests:
             return _listed(read_manifest_list(io.new_input(location)))
 
     def check(self, io: OwnFiles, location: str) -> None:
-        """Check that every manifest of a snapshot is there and whole.
-
-        Raises:
-            FileNotFoundError: one is gone.
-            DamagedFile: one is cut short.
-        """
+        """Check that every manifest of a snapshot is there and whole. Raises FileNotFoundError, DamagedFile."""
         is_remote = "://" in location and not location.startswith("file://")
         listed = self.list(io, location)
         with self._lock:
@@ -177,9 +167,7 @@ class Manifests:
     def blocks(self, io: OwnFiles, manifests: Sequence[Manifest]) -> Sequence[Block]:
         """Return the files of each manifest, in the order given; read those that are not cached.
 
-        Raises:
-            FileNotFoundError: a manifest is gone.
-            DamagedFile: a manifest is damaged.
+        Raises FileNotFoundError, DamagedFile: a manifest is gone, or damaged.
         """
         with self._lock:
             blocks = [
@@ -316,12 +304,10 @@ def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
         (LOWER, pa.binary(), [file.lower_bounds for file in files]),
         (UPPER, pa.binary(), [file.upper_bounds for file in files]),
     ):
-        columns[f"{name}_ids"] = pa.array(
-            [list(ids or ()) for ids in maps], pa.list_(pa.int32())
-        )
-        columns[f"{name}_values"] = pa.array(
-            [list((ids or {}).values()) for ids in maps], pa.list_(kind)
-        )
+        keys = [list(ids or ()) for ids in maps]
+        values = [list((ids or {}).values()) for ids in maps]
+        columns[f"{name}_ids"] = pa.array(keys, pa.list_(pa.int32()))
+        columns[f"{name}_values"] = pa.array(values, pa.list_(kind))
     for position in range(len(files[0].partition) if files else 0):
         values = pa.array([file.partition[position] for file in files])
         if not pa.types.is_floating(values.type):
@@ -346,8 +332,7 @@ class AvroReader:
     def read(self, file: Path, columns: str, rows: int) -> pa.Table:
         """Return ``columns``, SQL expressions, over the rows of an Avro file, of which ``rows`` are expected.
 
-        Raises:
-            duckdb.Error: it is not Avro, or has no such columns.
+        Raises duckdb.Error: it is not Avro, or has no such columns.
         """
         with contextlib.closing(self._opened()[0]) as cursor:
             return cursor.execute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -112,13 +113,8 @@ class Block:
         upper = typed(self._of_field(UPPER, field_id), kind)
         if lower is None or upper is None:
             return None
-        return Bounds(
-            lower=lower,
-            upper=upper,
-            nulls=self._of_field(NULLS, field_id),
-            nans=self._of_field(NANS, field_id),
-            rows=self.rows,
-        )
+        nulls, nans = self._of_field(NULLS, field_id), self._of_field(NANS, field_id)
+        return Bounds(lower, upper, nulls, nans, self.rows)
 
     def _of_field(self, name: str, field_id: int) -> pa.Array:
         """Return one field's entry of a map per file, null where there is none."""
@@ -159,29 +155,25 @@ class Files:
     def partition(self, position: int, kind: pa.DataType) -> Bounds | None:
         return self._joined("partition", position, kind)
 
-    def paths(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
-        paths = pa.chunked_array([block.paths for block in self._blocks], pa.string())
-        return paths if chosen is None else paths.filter(chosen)
-
-    def lengths(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
-        lengths = pa.chunked_array([block.lengths for block in self._blocks], pa.int64())
-        return lengths if chosen is None else lengths.filter(chosen)
+    def column(
+        self,
+        name: Literal["paths", "lengths", "formats", "rows"],
+        chosen: pa.BooleanArray | None,
+    ) -> pa.ChunkedArray:
+        """Return a column of blocks, of the chosen files or all."""
+        column = pa.chunked_array([getattr(block, name) for block in self._blocks])
+        return column if chosen is None else column.filter(chosen)
 
     def rows(self, chosen: pa.BooleanArray | None) -> int:
-        rows = pa.chunked_array([block.rows for block in self._blocks], pa.int64())
         # In floats: what writers counted may be anything.
-        total = pc.sum((rows if chosen is None else rows.filter(chosen)).cast(pa.float64()))
+        total = pc.sum(self.column("rows", chosen).cast(pa.float64()))
         return int(total.as_py() or 0)
-
-    def formats(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
-        formats = pa.chunked_array([block.formats for block in self._blocks], pa.string())
-        return formats if chosen is None else formats.filter(chosen)
 
     def _joined(self, what: str, number: int, kind: pa.DataType) -> Bounds | None:
         key = (what, number, kind)
         if key not in self._bounds:
-            parts = [getattr(block, what)(number, kind) for block in self._blocks]
-            self._bounds[key] = None if None in parts else Bounds.joined(parts)
+            values_of = [getattr(block, what)(number, kind) for block in self._blocks]
+            self._bounds[key] = None if None in values_of else Bounds.joined(values_of)
         return self._bounds[key]
 
 
@@ -224,12 +216,11 @@ def _fixed(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
 
 def _decimals(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
     """Read unscaled big-endian integers of minimal length."""
-    parts = [
+    values_of = [
         None if value is None or len(value) > 16 else int.from_bytes(value, "big", signed=True)
         for value in bounds.to_pylist()
     ]
-    content = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in parts)
-    values = pa.Array.from_buffers(kind, len(parts), [None, pa.py_buffer(content)])
-    return pc.if_else(
-        pa.array([value is not None for value in parts], pa.bool_()), values, None
-    )
+    content = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values_of)
+    values = pa.Array.from_buffers(kind, len(values_of), [None, pa.py_buffer(content)])
+    is_valid = pa.array([value is not None for value in values_of], pa.bool_())
+    return pc.if_else(is_valid, values, None)

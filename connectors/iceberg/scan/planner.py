@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import FIFOCache, LRUCache, cachedmethod
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.errors import DamagedFile, decoding
-from connectors.iceberg.file_io import OwnFiles
+from connectors.iceberg.file_access import EngineCalls
+from connectors.iceberg.file_io import OwnFiles, table_metadata
 from connectors.iceberg.scan.allowed_locations import Reach
 from connectors.iceberg.scan.extension_support import (
     ExtensionCheck,
@@ -42,7 +42,7 @@ from connectors.iceberg.scan.projection import (
     on_partition,
     partition_bounds,
 )
-from connectors.iceberg.scan.snapshot_facts import Facts, PartitionPart
+from connectors.iceberg.scan.snapshot_facts import Facts
 from connectors.store.object_store import is_object_store
 from planner.errors import ForeignFile
 from planner.reading.filters import Bounds, Condition, FileSpan, ScanFilter, prune
@@ -103,18 +103,15 @@ class ColdPlan:
         self,
         manifests: Manifests,
         files_of: Callable[[ColdSlice], OwnFiles],
-        open_file: Callable[[str], None] | None = None,
-        try_manifests: Callable[[str, int], None] | None = None,
+        engine: EngineCalls,
     ) -> None:
-        """``files_of`` opens the files of a slice's table, within its reach; ``open_file`` as for ``Footers``,
-        ``try_manifests`` as for ``ExtensionCheck``.
-        """
+        """``files_of`` opens the files of a slice's table, within its reach."""
         #: Manifests whose files passed the check of where they lie, with the table's reach and the kind of manifest.
         self._checked: FIFOCache[tuple[Reach, str, bool], None] = FIFOCache(MAX_CHECKED)
         self._manifests = manifests
         self._files_of = files_of
-        self._footers = Footers(open_file)
-        self._extension = ExtensionCheck(manifests, try_manifests)
+        self._footers = Footers(engine.open_file)
+        self._extension = ExtensionCheck(manifests, engine.try_manifests)
         self._lock = threading.Lock()
         self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
         #: Manifest list that a statement read last, by catalog and table.
@@ -194,33 +191,20 @@ class ColdPlan:
     def count_rows(self, cold: ColdSlice) -> int | None:
         """Return how many rows the manifest list of a slice counts; None where rows are deleted, or beyond belief.
 
-        Raises:
-            FileNotFoundError, DamagedFile, OSError: as ``files``.
+        Raises FileNotFoundError, DamagedFile, OSError as ``files``.
         """
         _, listed = self._manifest_list(cold)
-        if (
-            listed is None
-            or not listed.is_enough
-            or listed.rows is None
-            or not 0 <= listed.rows <= _MAX_COUNTED
-        ):
-            return None
-        return listed.rows
+        rows = listed.rows if listed is not None and listed.is_enough else None
+        return rows if rows is not None and 0 <= rows <= _MAX_COUNTED else None
 
     def _check(self, io: OwnFiles, manifests: Sequence[Manifest], *, is_data: bool) -> None:
-        """Check that the files of manifests are where they may be; each manifest once.
-
-        Raises:
-            ForeignFile: as ``Reach.check_block``.
-        """
+        """Check that the files of manifests are where they may be, each manifest once. Raises as ``Reach.check_block``."""
         with self._lock:
             new = [
                 listed
                 for listed in manifests
                 if (io.reach, listed.path, is_data) not in self._checked
             ]
-        if not new:
-            return
         for manifest, block in zip(new, self._manifests.blocks(io, new), strict=True):
             io.reach.check_block(block, is_data=is_data)
             with self._lock:
@@ -234,26 +218,24 @@ class ColdPlan:
         Iceberg counts code points; and it does not know that the truncation of the least whole numbers overflows. So it
         loses rows, and all whose partition is a uuid. Nor does the engine survive each truncation of a decimal.
 
-        Raises:
-            FileNotFoundError, OSError: as ``files``.
+        Raises FileNotFoundError, OSError as ``files``.
         """
         io = self._files_of(cold)
         facts = self._of(io, cold)
         if facts.manifest_list is None:
-            return frozenset(part.source_id for part in chain(*facts.specs.values()))
+            return frozenset(field.source_id for field in chain(*facts.specs.values()))
         listed = self._manifests.list(io, facts.manifest_list)
         return frozenset(
-            part.source_id
+            field.source_id
             for manifest in listed.data
-            for part in facts.specs.get(manifest.spec_id, ())
-            if is_misread(part.transform, part.source, manifest.lower(part.position))
+            for field in facts.specs.get(manifest.spec_id, ())
+            if is_misread(field.transform, field.source, manifest.lower(field.position))
         )
 
     def comparable_floats(self, cold: ColdSlice) -> frozenset[int]:
         """Return the floating fields in which no file of a slice has NaN or a zero, by its manifests; none where rows are deleted.
 
-        Raises:
-            FileNotFoundError, DamagedFile, OSError: as ``files``.
+        Raises FileNotFoundError, DamagedFile, OSError as ``files``.
         """
         io, listed = self._manifest_list(cold)
         if listed is None or not listed.is_enough or not listed.data:
@@ -264,38 +246,30 @@ class ColdPlan:
     def lowest(self, cold: ColdSlice, column: Column) -> int | None:
         """Return a number that no row of a slice is below in a column, by the bounds of its files; None: unknown.
 
-        Raises:
-            FileNotFoundError, DamagedFile, OSError: as ``files``.
+        Raises FileNotFoundError, DamagedFile, OSError as ``files``.
         """
         io, listed = self._manifest_list(cold)
         if listed is None:
             return None
-        lowest: int | None = None
+        lows = []
         for block in self._manifests.blocks(io, listed.data):
             bounds = block.bounds(column.field_id, column.type)
             if bounds is None or bounds.lower.null_count:
                 return None
-            least = pc.min(bounds.lower).as_py()
-            if least is not None:
-                lowest = least if lowest is None else min(lowest, least)
-        return lowest
+            lows += [pc.min(bounds.lower).as_py()] if len(block) else []
+        return min(lows, default=None)
 
     def bounded(self, cold: ColdSlice) -> frozenset[int]:
         """Return the fields of which some data file of a slice has bounds, by its manifests.
 
-        Raises:
-            FileNotFoundError, DamagedFile, OSError: as ``files``.
+        Raises FileNotFoundError, DamagedFile, OSError as ``files``.
         """
         io, listed = self._manifest_list(cold)
         blocks = () if listed is None else self._manifests.blocks(io, listed.data)
         return frozenset(chain.from_iterable(block.bounded for block in blocks))
 
     def is_head(self, cold: ColdSlice) -> bool:
-        """Whether a slice is the current version of its metadata file.
-
-        Raises:
-            FileNotFoundError, OSError: as ``files``.
-        """
+        """Whether a slice is the current version of its metadata file. Raises FileNotFoundError, OSError as ``files``."""
         return self._of(self._files_of(cold), cold).is_head
 
     def close(self) -> None:
@@ -303,18 +277,12 @@ class ColdPlan:
         self._extension.close()
 
     def _listed(
-        self,
-        io: OwnFiles,
-        facts: Facts,
-        manifest_list: str,
-        cold: ColdSlice,
-        rows: ScanFilter,
+        self, io: OwnFiles, facts: Facts, manifest_list: str, cold: ColdSlice, rows: ScanFilter
     ) -> FileList | None:
         listed = self._manifests.list(io, manifest_list)
         if not listed.is_enough:
             return None
-        columns = {column.name: column for column in cold.schema.columns}
-        pruning = _Pruning(facts, columns, rows)
+        pruning = _Pruning(facts, cold, rows)
         groups = pruning.manifests(listed.data)
         files = sum(manifest.files for group in groups.values() for manifest in group)
         most = MAX_LISTED_FILES if facts.odd_partition_field is None else MAX_LISTED_ALONE
@@ -329,12 +297,12 @@ class ColdPlan:
             members = self._files(io, manifests)
             chosen = pruning.files(spec_id, members)
             if not members.are_parquet:
-                check_formats([unread(members.formats(chosen).to_pylist())])
-            file_paths = members.paths(chosen)
+                check_formats([unread(members.column("formats", chosen).to_pylist())])
+            file_paths = members.column("paths", chosen)
             if len(paths) + len(file_paths) > most:
                 return None
             paths += file_paths.to_pylist()
-            lengths += members.lengths(chosen).to_pylist()
+            lengths += members.column("lengths", chosen).to_pylist()
             counted_rows += members.rows(chosen)
             members_of.append(members)
         if any(_PATTERN.intersection(path) for path in paths):
@@ -368,16 +336,15 @@ class ColdPlan:
     )
     def _of(self, io: OwnFiles, cold: ColdSlice) -> Facts:
         with decoding("metadata files"):
-            source = io.new_input(cold.metadata_location)
-            return Facts.of(FromInputFile.table_metadata(source), cold)
+            return Facts.of(table_metadata(io, cold.metadata_location), cold)
 
 
 class _Pruning:
     """The conditions of one statement, compared with manifests and with files."""
 
-    def __init__(self, facts: Facts, columns: Mapping[str, Column], rows: ScanFilter) -> None:
+    def __init__(self, facts: Facts, cold: ColdSlice, rows: ScanFilter) -> None:
         self._specs = facts.specs
-        self._columns = columns
+        self._columns = {column.name: column for column in cold.schema.columns}
         self._rows = rows
 
     def manifests(self, manifests: Sequence[Manifest]) -> dict[int, tuple[Manifest, ...]]:
@@ -387,47 +354,40 @@ class _Pruning:
             by_spec.setdefault(manifest.spec_id, []).append(manifest)
         left = {}
         for spec_id, group in by_spec.items():
-            mask = prune(self._rows, partial(self._by_summary, spec_id, group))
-            flags = [True] * len(group) if mask is None else mask.to_pylist()
-            chosen = [manifest for manifest, flag in zip(group, flags, strict=True) if flag]
-            if chosen:
-                left[spec_id] = tuple(chosen)
-        return left
+            summary_of = partial(_summarised, group)
+            mask = prune(self._rows, partial(self._by_partition, spec_id, summary_of))
+            chosen = group if mask is None else compress(group, mask.to_pylist())
+            left[spec_id] = tuple(chosen)
+        return {spec_id: chosen for spec_id, chosen in left.items() if chosen}
 
     def files(self, spec_id: int, files: Files) -> pa.BooleanArray | None:
         """Return which files of one spec may have wanted rows; None: all."""
         return prune(self._rows, partial(self._by_file, spec_id, files))
 
-    def _projected(
-        self, spec_id: int, condition: Condition
-    ) -> Iterator[tuple[PartitionPart, pa.DataType, Condition]]:
-        """Yield fields of partitions, the types of their values and the conditions on these."""
+    def _by_partition(
+        self,
+        spec_id: int,
+        bounds_of: Callable[[int, pa.DataType], Bounds | None],
+        condition: Condition,
+    ) -> Iterator[tuple[Bounds, Condition]]:
+        """Yield the bounds of partition fields, by their positions and types, and the conditions on these."""
         column = self._columns[condition.column]
-        for part in self._specs.get(spec_id, ()):
-            if part.source_id == column.field_id and part.kind is not None:
-                projected = on_partition(condition, part.transform, part.source, part.kind)
-                if projected is not None:
-                    yield part, part.kind, projected
+        for term in self._specs.get(spec_id, ()):
+            if term.source_id != column.field_id or term.kind is None:
+                continue
+            implied = on_partition(condition, term.transform, term.source, term.kind)
+            bounds = None if implied is None else bounds_of(term.position, term.kind)
+            if implied is not None and bounds is not None:
+                yield partition_bounds(bounds, term.transform, term.kind), implied
 
     def _by_file(
         self, spec_id: int, files: Files, condition: Condition
     ) -> Iterator[tuple[Bounds, Condition]]:
-        for part, kind, implied in self._projected(spec_id, condition):
-            values = files.partition(part.position, kind)
-            if values is not None:
-                yield partition_bounds(values, part.transform, kind), implied
+        yield from self._by_partition(spec_id, files.partition, condition)
         column = self._columns[condition.column]
         bounds = files.bounds(column.field_id, bound_type(column.type))
         if bounds is not None:
             yield bounds, on_bounds(condition)
-
-    def _by_summary(
-        self, spec_id: int, manifests: Sequence[Manifest], condition: Condition
-    ) -> Iterator[tuple[Bounds, Condition]]:
-        for part, kind, implied in self._projected(spec_id, condition):
-            bounds = _summarised(manifests, part.position, kind)
-            if bounds is not None:
-                yield partition_bounds(bounds, part.transform, kind), implied
 
 
 def _summarised(
@@ -441,17 +401,11 @@ def _summarised(
     upper = typed(pa.array([summary.upper_bound for summary in summaries], pa.binary()), kind)
     if lower is None or upper is None:
         return None
-    return Bounds(
-        lower=lower,
-        upper=upper,
-        nulls=pa.array(
-            [None if summary.contains_null else 0 for summary in summaries], pa.int64()
-        ),
-        nans=pa.array(
-            [0 if summary.contains_nan is False else None for summary in summaries], pa.int64()
-        ),
-        rows=pa.array([manifest.files for manifest in manifests], pa.int64()),
-    )
+    nulls = [None if summary.contains_null else 0 for summary in summaries]
+    nans = [0 if summary.contains_nan is False else None for summary in summaries]
+    files = [manifest.files for manifest in manifests]
+    counts = (pa.array(counted, pa.int64()) for counted in (nulls, nans, files))
+    return Bounds(lower, upper, *counts)
 
 
 def _of_all(fields: Iterable[frozenset[int]]) -> frozenset[int]:

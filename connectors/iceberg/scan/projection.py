@@ -2,9 +2,7 @@
 
 Inclusive projection: a file that may match is never left out (Iceberg spec, "Scan Planning").
 
-Reads nested columns under the names that files have for their members, where these are not the table's.
-
-Iceberg's writers escape what Avro's names may not have, as ``user-agent``, in Parquet too; and a member that was renamed has its
+Also reads nested columns under the names that files have for their members, where these are not the table's. Iceberg's writers escape what Avro's names may not have, as ``user-agent``, in Parquet too; and a member that was renamed has its
 former name in older files. Of a schema, DuckDB 1.5.5 finds nested members by name alone.
 """
 
@@ -34,12 +32,9 @@ _ORDERED = (
     transforms.DayTransform,
     transforms.HourTransform,
 )
-
 _TIMES = _ORDERED[2:]
-
 #: A strict comparison of values becomes this one of transformed values.
 _LOOSE: dict[Operator, Operator] = {"<": "<=", ">": ">="}
-
 #: Of a column's type, and of what it may have been before it was widened.
 _GREATEST = {pa.int32(): ((1 << 31) - 1,), pa.int64(): ((1 << 31) - 1, (1 << 63) - 1)}
 
@@ -53,9 +48,7 @@ def bound_type(kind: pa.DataType) -> pa.DataType:
 
 def on_bounds(condition: Condition) -> Condition:
     """Return the condition on a column's bounds."""
-    return Condition(
-        condition.column, condition.operator, tuple(map(_comparable, condition.values))
-    )
+    return replace(condition, values=tuple(map(_comparable, condition.values)))
 
 
 def partition_type(
@@ -103,7 +96,7 @@ def on_partition(
         if not isinstance(transform, transforms.TruncateTransform):
             return None
         prefix = condition.values[0].as_py()[: transform.width]
-        return Condition(condition.column, operator, (_comparable(pa.scalar(prefix)),))
+        return replace(condition, values=(_comparable(pa.scalar(prefix)),))
     is_ordered = isinstance(transform, _ORDERED)
     if not is_ordered and operator not in ("=", "in"):
         return None

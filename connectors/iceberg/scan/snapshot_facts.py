@@ -18,7 +18,7 @@ from planner.seam.cut import ColdSlice
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionPart:
+class PartitionField:
     """One field of a partition spec. ``kind`` is the type of its values; None: they allow no pruning."""
 
     position: int
@@ -40,7 +40,7 @@ class Facts:
 
     table_uuid: str
     manifest_list: str | None
-    specs: Mapping[int, tuple[PartitionPart, ...]]
+    specs: Mapping[int, tuple[PartitionField, ...]]
     own: frozenset[int]
     is_head: bool = True
     odd_partition_field: int | None = None
@@ -57,46 +57,31 @@ class Facts:
             snapshot = version_of(metadata, cold)
             schemas = {of_cut.schema_id: of_cut for of_cut in metadata.schemas}
             schema = schemas[cold.schema.schema_id]
-        specs: dict[int, tuple[PartitionPart, ...]] = {}
+        specs: dict[int, tuple[PartitionField, ...]] = {}
         own = {field.field_id for field in schema.fields if field.initial_default is not None}
         types = {field.field_id: field.field_type for field in schema.fields}
         for spec_id, spec in metadata.specs().items():
-            parts = []
+            of_spec = []
             for position, field in enumerate(spec.fields):
-                source = types.get(field.source_id)
+                source, transform = types.get(field.source_id), field.transform
                 if source is None:
                     continue
-                if isinstance(field.transform, IdentityTransform):
+                if isinstance(transform, IdentityTransform):
                     own.add(field.source_id)
-                kind = partition_type(field.transform, source)
-                parts.append(
-                    PartitionPart(position, field.source_id, field.transform, source, kind)
+                kind = partition_type(transform, source)
+                of_spec.append(
+                    PartitionField(position, field.source_id, transform, source, kind)
                 )
-            specs[spec_id] = tuple(parts)
-        return cls(
-            str(metadata.table_uuid),
-            snapshot.manifest_list if snapshot is not None else None,
-            specs,
-            frozenset(own),
-            is_head,
-            next(
-                (
-                    field.field_id
-                    for spec in metadata.partition_specs
-                    for field in spec.fields
-                    if not is_portable_partition_field(field.name)
-                ),
-                None,
-            ),
-        )
+            specs[spec_id] = tuple(of_spec)
+        fields = (field for spec in metadata.partition_specs for field in spec.fields)
+        odd = (each.field_id for each in fields if not is_portable_partition_field(each.name))
+        manifest_list = snapshot.manifest_list if snapshot is not None else None
+        facts = (str(metadata.table_uuid), manifest_list, specs, frozenset(own), is_head)
+        return cls(*facts, next(odd, None))
 
 
 def version_of(metadata: TableMetadata, cold: ColdSlice) -> Snapshot | None:
-    """Return the snapshot of a slice.
-
-    Raises:
-        FileNotFoundError: the file does not retain it.
-    """
+    """Return the snapshot of a slice. Raises FileNotFoundError: the file does not retain it."""
     if cold.snapshot_id is None:
         return None
     snapshot = metadata.snapshot_by_id(cold.snapshot_id)

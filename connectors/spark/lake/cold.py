@@ -60,7 +60,9 @@ def within(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
         (partition == bounds["part"]) & (offset >= bounds["start"]) & (offset < bounds["stop"])
     )
     # The outermost bounds as constants: statistics of files are compared with those.
-    return rows.where(_outermost(ranges)).join(F.broadcast(bounds), condition, "left_semi")
+    first, stop = min(each.start for each in ranges), max(each.stop for each in ranges)
+    outermost = rows.where(f"{KAFKA_OFFSET} >= {first} AND {KAFKA_OFFSET} < {stop}")
+    return outermost.join(F.broadcast(bounds), condition, "left_semi")
 
 
 def in_ranges(ranges: Sequence[OffsetRange]) -> Column:
@@ -70,13 +72,6 @@ def in_ranges(ranges: Sequence[OffsetRange]) -> Column:
         for each in ranges
     )
     return F.expr(alternatives or "false")
-
-
-def _outermost(ranges: Sequence[OffsetRange]) -> Column:
-    return F.expr(
-        f"{KAFKA_OFFSET} >= {min(each.start for each in ranges)} "
-        f"AND {KAFKA_OFFSET} < {max(each.stop for each in ranges)}"
-    )
 
 
 def _snapshot(session: SparkSession, cut: TableCut) -> DataFrame:

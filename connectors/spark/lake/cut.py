@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from connectors.iceberg.store import IcebergStore
 from connectors.spark.lake.cold import cold_rows, within
-from connectors.spark.lake.source import FORMAT
-from connectors.spark.lake.sql import CutSql
+from connectors.spark.lake.source import FORMAT, register_source
+from connectors.spark.lake.sql import Side, SparkCut
 from connectors.spark.lake.tail import TailKeeper
+from connectors.spark.options import LakeSettings
 from connectors.spark.types import floating_fields
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
-from planner.schema import TableSchema
-from planner.seam.cut import ColdSlice, TableCut
+from planner.seam.cut import TableCut
 from planner.seam.time_travel import format_cut
 
-Side = Literal["cold", "tail"]
 
-
-class LakeCut:
+class LakeCut(SparkCut):
     """Tables as they were at one moment. Thread-safe. Its tails are read from the log once, when first asked for."""
 
     def __init__(
@@ -31,61 +28,20 @@ class LakeCut:
         session: SparkSession,
         cuts: Mapping[TableName, TableCut],
         tails: TailKeeper,
-        own_schema: Callable[[TableName, ColdSlice], TableSchema],
-        comparable: Callable[[ColdSlice], frozenset[int]],
-        register: Callable[[], None],
+        store: IcebergStore,
+        settings: LakeSettings,
     ) -> None:
-        """``own_schema`` is what a slice's snapshot was written with, ``comparable`` names its floating fields that
-        files' statistics may be asked about; ``register`` registers the source with Spark.
-        """
-        self._comparable = comparable
-        self._register = register
-        self._session = session
+        super().__init__(session, tuple(cuts))
         self._cuts = dict(cuts)
         self._keeper = tails
-        self._own_schema = own_schema
-        self._lock = threading.Lock()
+        self._store = store
+        self._settings = settings
         self._tails: dict[TableName, DataFrame] = {}
-        self._frames: dict[tuple[TableName, Side | None], DataFrame] = {}
-        self._sql = CutSql(session, tuple(cuts), lambda name: self._frame(name, None))
 
     @property
     def token(self) -> str:
         """The text of this cut, which every engine reads: ``thermocline_cut()`` of the same moment is equal."""
         return format_cut({(name, None): cut for name, cut in self._cuts.items()})
-
-    @property
-    def tables(self) -> tuple[TableName, ...]:
-        return tuple(self._cuts)
-
-    def table(self, name: str, side: Side | None = None) -> DataFrame:
-        """Return a table's rows, or those of one side of the seam. The same name gives the same DataFrame.
-
-        Raises:
-            UnknownTable: the cut is of other tables.
-            FederationError: as Spark's catalog, the log or the decoder refuse.
-        """
-        return self._frame(self._sql.table(name), side)
-
-    def views(self) -> Mapping[str, TableName]:
-        """Make a temporary view of each table; return their names. Those of another cut go.
-
-        A table is called by its full name in backticks (`lake.net.flows`), by namespace and name (net_flows), and by its
-        name alone where no other of the cut has it.
-
-        Raises:
-            BadParameter: the session has a view of such a name that is not ours.
-        """
-        return self._sql.views()
-
-    def sql(self, text: str) -> DataFrame:
-        """Run a query of Spark's own SQL, in which the tables of this cut have their full names.
-
-        Raises:
-            UnsupportedStatement: it is no query; it names another table of the cut's catalogs or a view of another cut, or
-                might; or the session is one of Spark Connect, which looks names up only when the rows are asked for.
-        """
-        return self._sql.query(text)
 
     def follow(self, name: str) -> DataFrame:
         """Return a stream of a table's rows that begins right behind this cut.
@@ -93,48 +49,33 @@ class LakeCut:
         Raises:
             UnknownTable: the cut is of other tables.
         """
-        self._register()
+        register_source(self._session, self._settings)
         return (
             self._session.readStream.format(FORMAT)
-            .option("table", str(self._sql.table(name)))
+            .option("table", str(self._named(name)))
             .option("startingPosition", self.token)
             .load()
         )
 
     def narrowed(self, cuts: Mapping[TableName, TableCut]) -> LakeCut:
         """Return cuts that end before this one; what was read of the logs serves them, too."""
-        other = LakeCut(
-            self._session,
-            cuts,
-            self._keeper,
-            self._own_schema,
-            self._comparable,
-            self._register,
-        )
+        other = LakeCut(self._session, cuts, self._keeper, self._store, self._settings)
         with self._lock:
             other._tails = {
                 name: within(rows, cuts[name].new_hot) for name, rows in self._tails.items()
             }
         return other
 
-    def _frame(self, name: TableName, side: Side | None) -> DataFrame:
-        with self._lock:
-            frame = self._frames.get((name, side))
-            if frame is None:
-                frame = self._frames[name, side] = self._made(name, side)
-            return frame
-
     def _made(self, name: TableName, side: Side | None) -> DataFrame:
         cut = self._cuts[name]
         if side == "tail":
             return self._tail(cut)
-        own = (
-            cut.cold.schema
-            if cut.cold.snapshot_id is None
-            else self._own_schema(name, cut.cold)
-        )
-        floating = floating_fields(cut.cold.schema)
-        opaque = floating - self._comparable(cut.cold) if floating else floating
+        slice_ = cut.cold
+        own = slice_.schema
+        if slice_.snapshot_id is not None:
+            own = self._store.own_schema(name, slice_)
+        floating = floating_fields(slice_.schema)
+        opaque = floating - self._store.comparable_floats(slice_) if floating else floating
         cold = cold_rows(self._session, cut, own, opaque)
         return cold if side == "cold" or not cut.new_hot else cold.union(self._tail(cut))
 

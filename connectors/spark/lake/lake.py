@@ -7,7 +7,7 @@ import datetime as dt
 import functools
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,31 +19,27 @@ from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.spark.errors import java_errors
 from connectors.spark.lake.cut import LakeCut, first_offsets
-from connectors.spark.lake.source import register_source
-from connectors.spark.lake.sql import check_current_catalog, has_double_quoted_names
+from connectors.spark.lake.sql import SparkLake, check_count
 from connectors.spark.lake.tail import TAIL_LOCAL_BYTES, TailKeeper
-from connectors.spark.options import LakeSettings, check_cut_arguments
+from connectors.spark.options import LakeSettings
 from connectors.spark.remote.load import ServedTails
 from connectors.spark.session_check import check_catalog, check_same_table
 from connectors.spark.shipping import is_local, ship_to
 from connectors.spark.table_lookup import find_tables
-from planner.errors import BadParameter, LimitExceeded, UnknownTable
+from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
 from planner.seam.cut import Pin, TableCut, cold_cut
 from planner.seam.freshness import parse_freshness, parse_wait_for
 from planner.seam.time_travel import AtTime, ended, parse_cut
-from planner.spark_names import tables_of
 from planner.statement.references import check_no_side
 
-#: Tables of one cut at most, where none is named.
-MAX_TABLES = 100
 #: Pins are read anew with every cut; nothing is refreshed in between.
 _NEVER_S = 365 * 86_400.0
 #: Catalog calls at once: they wait for the catalog more than they work.
 _PINS_AT_ONCE = 16
 
 
-class Lake:
+class Lake(SparkLake[LakeCut]):
     """Cuts of tables for Spark. Thread-safe; use it as a context manager, or call ``close``."""
 
     def __init__(
@@ -63,19 +59,19 @@ class Lake:
         Raises:
             BadConfig: a property of a catalog or cluster is wrong.
         """
-        self._session = session
+        super().__init__(session)
         self._settings = settings
+        self._catalogs = settings.catalogs
         self._served = served
         self._store = IcebergStore(settings.catalogs, roots=settings.roots)
         self._log = KafkaClusters(settings.clusters)
         self._pins = PinCache(self._store, refresh_s=_NEVER_S, idle_s=_NEVER_S)
         self._bounds = BoundsCache(self._log)
-        self._past = PastCuts(self._pins, self._bounds.measure)
+        self._earlier = PastCuts(self._pins, self._bounds.measure)
         self._checked: set[tuple[TableName, str]] = set()
-        folder = (
-            Path(tempfile.mkdtemp(prefix="thermocline-tails-")) if is_local(session) else None
-        )
-        self._folder = folder
+        self._folder: Path | None = None
+        if is_local(session):
+            self._folder = Path(tempfile.mkdtemp(prefix="thermocline-tails-"))
         # Not before: DataFrames of its cuts may outlive all references to this.
         atexit.register(self.close)
         ship_to(session)
@@ -83,74 +79,10 @@ class Lake:
             session,
             self._log,
             functools.partial(KafkaClusters, settings.clusters),
-            folder,
+            self._folder,
             tail_location,
             tail_local_bytes,
             served,
-        )
-
-    def at(
-        self,
-        *tables: str,
-        cut: str | None = None,
-        timestamp: dt.datetime | str | None = None,
-        max_staleness: str | None = None,
-        wait_for: str | None = None,
-    ) -> LakeCut:
-        """Take one cut of some tables, or of all that are bound to a topic: now, or at a moment of the past.
-
-        ``cut`` is the text of a cut, of any engine; without names, of all its tables. ``timestamp`` means before the
-        first row of that time or later; one without a zone is UTC. ``max_staleness`` (``5s``) lets snapshots and logs that
-        were looked at so lately stand. ``wait_for`` (``topic/partition:offset, ...``) names records that must be in it.
-
-        Raises:
-            UnknownTable, BadParameter, CutExpired, NotYetCommitted, LimitExceeded, BadConfig: as they say.
-            FederationError: a system does not answer, or a table's state is refused.
-        """
-        check_cut_arguments(cut, timestamp, max_staleness, wait_for)
-        if cut is not None:
-            entries = parse_cut(cut)
-            names = (
-                find_tables(self._pins.relist(), tables)
-                if tables
-                else [entry.table for entry in entries.tables]
-            )
-            for name in names:
-                check_catalog(self._session, name.catalog, self._settings.catalogs)
-            self._pin(names)
-            return self._made({name: self._past.cut(entries.of(name)) for name in names})
-        names = find_tables(self._pins.relist(), tables) if tables else self._bound()
-        staleness_s = (
-            None
-            if max_staleness is None
-            else parse_freshness(f"max_staleness {max_staleness}").max_staleness_s
-        )
-        for name in names:
-            check_catalog(self._session, name.catalog, self._settings.catalogs)
-        self._pin(outdated(self._pins, names, staleness_s))
-        cuts, _ = current_cuts(
-            self._pins,
-            self._bounds,
-            names,
-            max_staleness_s=staleness_s,
-            wait=WaitFor({} if wait_for is None else parse_wait_for(wait_for)),
-        )
-        if timestamp is None:
-            return self._made(cuts)
-        return self._before(cuts, _microseconds(timestamp))
-
-    def named(self, text: str) -> list[TableName]:
-        """Return the tables that a query of Spark's SQL names.
-
-        Raises:
-            UnsupportedStatement, UnknownTable: as ``planner.spark_names.tables_of``; or short names would be tables' too.
-        """
-        check_current_catalog(self._session, self._settings.catalogs)
-        return tables_of(
-            text,
-            self._pins.relist(),
-            self._settings.catalogs,
-            double_quotes_are_names=has_double_quoted_names(self._session),
         )
 
     def close(self) -> None:
@@ -168,17 +100,49 @@ class Lake:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _listed(self) -> list[TableName]:
+        return list(self._pins.relist())
+
+    def _past(self, cut: str, tables: Sequence[str]) -> LakeCut:
+        entries = parse_cut(cut)
+        names = [entry.table for entry in entries.tables]
+        if tables:
+            names = find_tables(self._listed(), tables)
+        self._check_catalogs(names)
+        self._pin(names)
+        return self._made({name: self._earlier.cut(entries.of(name)) for name in names})
+
+    def _take(
+        self,
+        names: Sequence[TableName],
+        timestamp: dt.datetime | str | None,
+        max_staleness: str | None,
+        wait_for: str | None,
+    ) -> LakeCut:
+        staleness_s = None
+        if max_staleness is not None:
+            staleness_s = parse_freshness(f"max_staleness {max_staleness}").max_staleness_s
+        self._check_catalogs(names)
+        self._pin(outdated(self._pins, names, staleness_s))
+        cuts, _ = current_cuts(
+            self._pins,
+            self._bounds,
+            names,
+            max_staleness_s=staleness_s,
+            wait=WaitFor({} if wait_for is None else parse_wait_for(wait_for)),
+        )
+        if timestamp is None:
+            return self._made(cuts)
+        return self._before(cuts, _microseconds(timestamp))
+
+    def _check_catalogs(self, names: Iterable[TableName]) -> None:
+        for name in names:
+            check_catalog(self._session, name.catalog, self._settings.catalogs)
+
     def _made(self, cuts: Mapping[TableName, TableCut]) -> LakeCut:
         for name, cut in cuts.items():
             self._check(name, cut)
-        return LakeCut(
-            self._session,
-            cuts,
-            self._tails,
-            self._store.own_schema,
-            self._store.comparable_floats,
-            functools.partial(register_source, self._session, self._settings),
-        )
+        return LakeCut(self._session, cuts, self._tails, self._store, self._settings)
 
     def _check(self, name: TableName, cut: TableCut) -> None:
         if (name, cut.table_uuid) not in self._checked:
@@ -192,11 +156,9 @@ class Lake:
         """End every cut before its first row of a time; a table without a topic says by its snapshots what it was."""
         whole = self._made({name: cut for name, cut in cuts.items() if cut.hot is not None})
         past = {
-            name: (
-                ended(cut, first_offsets(whole.table(str(name)), time_us))
-                if cut.hot is not None
-                else cold_cut(self._past.then(self._pins.get(name), AtTime(time_us)))
-            )
+            name: ended(cut, first_offsets(whole.table(str(name)), time_us))
+            if cut.hot is not None
+            else cold_cut(self._earlier.then(self._pins.get(name), AtTime(time_us)))
             for name, cut in cuts.items()
         }
         for name, cut in past.items():
@@ -207,7 +169,7 @@ class Lake:
         with ThreadPoolExecutor(_PINS_AT_ONCE) as pool:
             return list(pool.map(self._pins.refresh, names))
 
-    def _bound(self) -> list[TableName]:
+    def _all(self) -> list[TableName]:
         """List the tables that are bound to a topic.
 
         Raises:
@@ -221,11 +183,7 @@ class Lake:
             check_no_side(name, tables)
         if not names:
             raise UnknownTable("no table is bound to a topic; name the tables to read.")
-        if len(names) > MAX_TABLES:
-            raise LimitExceeded(
-                f"{len(names)} tables are bound to topics, more than {MAX_TABLES}; name those to read.",
-                tables=len(names),
-            )
+        check_count(names, f"{len(names)} tables are bound to topics")
         return names
 
 

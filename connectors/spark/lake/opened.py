@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts
+from connectors.cuts import BoundsCache, WaitFor, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
@@ -19,7 +19,6 @@ from planner.ports import SqlRelation, TopicSource
 from planner.reading.filters import Condition
 from planner.seam.cut import TableCut
 from planner.seam.freshness import parse_wait_for
-from planner.seam.time_travel import CutEntry
 
 #: Catalogs are asked so often whether there is a newer snapshot.
 _REFRESH_S = 5.0
@@ -48,9 +47,6 @@ class OpenedLake:
         ends = {} if wait_for is None else parse_wait_for(wait_for)
         cuts, _ = current_cuts(self.pins, self.bounds, [table], wait=WaitFor(ends))
         return cuts[table]
-
-    def past_cut(self, entry: CutEntry) -> TableCut:
-        return PastCuts(self.pins, self.bounds.measure).cut(entry)
 
     def first_cold(self, cut: TableCut, since_us: int) -> OffsetVector:
         """Return the first offset of a cold row of that time or later, per partition that has one.
@@ -88,12 +84,10 @@ class OpenedLake:
         firsts: dict[int, int] = {}
         source = TopicSource(cut.hot.topic, cut.hot.topic_id)
         for batch in self.log.fetch(source, ranges, timeout_s=_TIMEOUT_S):
-            names = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP)
-            columns = [batch.column(name) for name in names]
-            columns[2] = columns[2].cast("int64")
-            for partition, offset, time_us in zip(
-                *(column.to_pylist() for column in columns), strict=True
-            ):
+            columns = [batch.column(name) for name in (KAFKA_PARTITION, KAFKA_OFFSET)]
+            columns.append(batch.column(KAFKA_TIMESTAMP).cast("int64"))
+            rows = zip(*(column.to_pylist() for column in columns), strict=True)
+            for partition, offset, time_us in rows:
                 if time_us is not None and time_us >= since_us:
                     firsts.setdefault(partition, offset)
         return OffsetVector.of(firsts.items())

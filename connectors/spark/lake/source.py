@@ -8,10 +8,10 @@ It must not have ``pushFilters``: in PySpark 4.1 the filters of one action stay 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -21,19 +21,20 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from connectors.spark.errors import pack
+from connectors.cuts import PastCuts
+from connectors.spark.errors import pack, packing
 from connectors.spark.filter_option import RowFilter, parse_filter
 from connectors.spark.lake.opened import OpenedLake
 from connectors.spark.lake.stream import LakeStream, StreamOptions
 from connectors.spark.lake.tasks import TaskReader, shares
-from connectors.spark.options import LakeSettings, check_options, chosen_columns
+from connectors.spark.options import LakeSettings, check_options, check_side, chosen_columns
 from connectors.spark.remote.load import OPTIONS, address_of, planned_load
 from connectors.spark.remote.plan import ServedPlan, ServedReader, ServerAddress
 from connectors.spark.remote.types import spark_schema
-from connectors.spark.shipping import PlannedSource, sent, ship_to
+from connectors.spark.shipping import PlannedSource, SentReader, ship_to
 from connectors.spark.table_lookup import find_tables
 from connectors.spark.types import struct_type
-from planner.errors import BadParameter, FederationError
+from planner.errors import BadParameter
 from planner.names import Side, TableName
 from planner.reading.filters import EVERYTHING
 from planner.reading.plan import plan_rows
@@ -106,12 +107,10 @@ class LakeSource(DataSource):
         return super().__reduce_ex__(protocol)
 
     def schema(self) -> StructType:
-        try:
+        with packing():
             self._take()
             if self._plan is not None:
                 return spark_schema(self._plan.schema)
-        except FederationError as error:
-            raise pack(error) from error
         assert self._columns is not None  # noqa: S101 - set by what was just called
         return struct_type(self._columns)
 
@@ -145,14 +144,10 @@ class LakeSource(DataSource):
             raise BadParameter(
                 "option query is run by a server; add the option server.", option="query"
             )
-        opened = OpenedLake.of(self._settings())
-        try:
+        with closing(OpenedLake.of(self._settings())) as opened:
             table = _table(opened, self.options)
-            cut = _cut(opened, table, self.options)
-        finally:
-            opened.close()
-        self._cut = cut
-        schema = cut.cold.schema
+            self._cut = _cut(opened, table, self.options)
+        schema = self._cut.cold.schema
         self._columns = chosen_columns(table, schema, self.options.get("columns"))
         text = self.options.get("filter")
         if text is not None:
@@ -166,19 +161,17 @@ class LakeSource(DataSource):
         return self.lake
 
     def _planned(self, names: tuple[str, ...]) -> tuple[TableCut, TableSchema]:
-        try:
+        with packing():
             if self._cut is None or self._columns is None:
                 raise BadParameter(
                     "a schema of one's own cannot be given to this source; leave .schema() out, and name columns with the "
                     "option columns."
                 )
             check_options(self.options, names)
-        except FederationError as error:
-            raise pack(error) from error
-        return self._cut, self._columns
+            return self._cut, self._columns
 
 
-class LakeReader(DataSourceReader):
+class LakeReader(SentReader, DataSourceReader):
     """Plans the shares of one cut, and reads them in tasks."""
 
     def __init__(
@@ -195,24 +188,12 @@ class LakeReader(DataSourceReader):
         self._settings = settings
         self._tasks = TaskReader(columns, settings.clusters, settings.secrets, condition)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
-        return sent(self._tasks)
-
     def partitions(self) -> list[InputPartition]:
-        opened = OpenedLake.of(self._settings)
-        try:
+        with packing(), closing(OpenedLake.of(self._settings)) as opened:
             rows = EVERYTHING if self._condition is None else self._condition.files
             read = plan_rows(self._side, self._cut, rows)
             columns = self._tasks.schema.columns
             return shares(opened.store, read, columns, self._condition)
-        except FederationError as error:
-            raise pack(error) from error
-        finally:
-            opened.close()
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._tasks.read(partition)
 
 
 def _table(opened: OpenedLake, options: Mapping[str, str]) -> TableName:
@@ -231,8 +212,7 @@ def _side(options: Mapping[str, str]) -> Side:
         BadParameter: it is none.
     """
     side, freshness = options.get("side"), options.get("freshness")
-    if side is not None and side not in ("cold", "tail"):
-        raise BadParameter(f"option side is cold or tail, not {side[:80]!r}.", option="side")
+    check_side(side)
     if side is not None:
         return Side(side)
     return Side.BOTH if freshness is None else parse_freshness(freshness).side
@@ -250,6 +230,7 @@ def _cut(opened: OpenedLake, table: TableName, options: Mapping[str, str]) -> Ta
             option="wait_for",
         )
     if token is not None:
-        return opened.past_cut(parse_cut(token).of(table))
+        entry = parse_cut(token).of(table)
+        return PastCuts(opened.pins, opened.bounds.measure).cut(entry)
     # A load remembers nothing: the log is measured, also where staleness is allowed.
     return opened.cut(table, wait_for) if side.has_tail else cold_cut(opened.pins.get(table))

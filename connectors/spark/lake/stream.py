@@ -9,19 +9,18 @@ from __future__ import annotations
 import datetime as dt
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from connectors.spark.errors import pack
+from connectors.spark.errors import packing
 from connectors.spark.lake.opened import OpenedLake
 from connectors.spark.lake.tasks import TaskReader, shares
 from connectors.spark.options import LakeSettings
-from connectors.spark.shipping import sent
-from planner.errors import BadParameter, FederationError
+from connectors.spark.shipping import SentReader
+from planner.errors import BadParameter
 from planner.names import Side, TableName
 from planner.offsets import OffsetVector
 from planner.reading.plan import plan_rows
@@ -46,8 +45,6 @@ _SPAN_US = {"ms": 1e3, "s": 1e6, "m": 6e7, "h": 3.6e9, "d": 8.64e10}
 _SINCE = "since:"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
@@ -65,7 +62,7 @@ class StreamOptions:
         """
         start = (options.get("startingPosition") or cls().start).strip()
         text = options.get("maxOffsetsPerTrigger")
-        try:
+        with packing():
             if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
                 raise BadParameter(
                     f"option maxOffsetsPerTrigger takes a number of records above 0, not {text[:80]!r}.",
@@ -73,8 +70,6 @@ class StreamOptions:
                 )
             if start.startswith(_SINCE):
                 start = f"{_SINCE}{since_us(start.removeprefix(_SINCE), time.time())}"
-        except FederationError as error:
-            raise pack(error) from error
         return cls(start, MAX_OFFSETS if text is None else int(text))
 
 
@@ -101,7 +96,7 @@ def since_us(text: str, now_s: float) -> int:
     return (moment - _EPOCH) // dt.timedelta(microseconds=1)
 
 
-class LakeStream(DataSourceStreamReader):
+class LakeStream(SentReader, DataSourceStreamReader):
     """One query over one table. Made wherever Spark likes: it opens nothing before it is asked something."""
 
     def __init__(
@@ -123,21 +118,17 @@ class LakeStream(DataSourceStreamReader):
         #: Below these no partition has a row: a topic may begin at a high offset, and nothing comes before it.
         self._first: OffsetVector | None = None
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
-        return sent(self._tasks)
-
+    @packing()
     def initialOffset(self) -> dict[str, Any]:
-        return _packing(lambda: self._start(self._cut()).document)
+        return self._start(self._cut()).document
 
+    @packing()
     def latestOffset(self) -> dict[str, Any]:
-        return _packing(lambda: self._latest().document)
+        return self._latest().document
 
+    @packing()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return _packing(lambda: self._partitions(parse_offset(start), parse_offset(end)))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._tasks.read(partition)
+        return self._partitions(parse_offset(start), parse_offset(end))
 
     def stop(self) -> None:
         if self._opened is not None:
@@ -221,26 +212,19 @@ class LakeStream(DataSourceStreamReader):
             )
         cut = self._cut()
         if isinstance(start, StreamOffset):
-            part = batch(cut, start, end)
+            step = batch(cut, start, end)
         elif start.since_us is None:
             check_reached(cut, end)
             self._at = end.next
             return []
         else:
-            part = batch_since(cut, start, self._firsts(cut, start.since_us), end)
+            step = batch_since(cut, start, self._firsts(cut, start.since_us), end)
         self._at = end.next
         assert self._opened is not None  # noqa: S101 - by the cut
-        read = plan_rows(Side.BOTH, part, records_only=True)
+        read = plan_rows(Side.BOTH, step, records_only=True)
         return shares(self._opened.store, read, self._columns.columns)
 
 
 def _topic_id(cut: TableCut) -> str:
     assert cut.hot is not None  # noqa: S101 - of bound tables
     return cut.hot.topic_id
-
-
-def _packing(ask: Callable[[], T]) -> T:
-    try:
-        return ask()
-    except FederationError as error:
-        raise pack(error) from error

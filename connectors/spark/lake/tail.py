@@ -8,13 +8,13 @@ reads natively, which scans in a third of the time of a local relation; else in 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,13 +22,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from connectors.decoding.registry import decoder_for
 from connectors.spark.errors import java_errors
-from connectors.spark.publish.splits import RangeReader, map_in_arrow
+from connectors.spark.publish.splits import RangeReader, TableLog, map_in_arrow
 from connectors.spark.remote.load import ServedTails
 from connectors.spark.types import floating_fields, projected, struct_type
 from planner.errors import BadConfig, LimitExceeded, StalePlan, Unavailable
-from planner.offsets import OffsetRange
 from planner.ports import Log
 from planner.reading.shares import split_ranges
 from planner.seam.cut import TableCut
@@ -39,7 +37,6 @@ TAIL_LOCAL_BYTES = 64 << 20
 _FILE_ROWS = 250_000
 #: What a task of an executor reads: some seconds' work.
 _SPLIT_OFFSETS = 500_000
-FETCH_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,8 @@ class TailKeeper:
             if batches is None:
                 return self._by_executors(cut, schema)
             if self.folder is None:
-                table = pa.Table.from_batches(batches) if batches else None
-                return self.session.createDataFrame([] if table is None else table, schema)
+                rows: Any = pa.Table.from_batches(batches) if batches else []
+                return self.session.createDataFrame(rows, schema)
             return self._opened(_written(batches, self.folder / str(uuid.uuid4())), schema)
 
     def _fetched(self, cut: TableCut) -> list[pa.RecordBatch] | None:
@@ -88,13 +85,10 @@ class TailKeeper:
         return self._small(self._of_log(cut))
 
     def _of_log(self, cut: TableCut) -> Generator[pa.RecordBatch, None, None]:
-        reader = self._reader(cut, (cut.new_hot,))
         below = {} if cut.watermark is None else cut.watermark.epochs.as_dict()
-        epochs = {
-            span.partition: below[span.partition]
-            for span in cut.new_hot
-            if span.partition in below
-        }
+        new = {span.partition for span in cut.new_hot}
+        epochs = {at: epoch for at, epoch in below.items() if at in new}
+        reader = RangeReader(TableLog.of(cut), self.open_log)
         return reader.rows(self.log, cut.new_hot, epochs)
 
     def _small(
@@ -113,40 +107,24 @@ class TailKeeper:
     def _by_executors(self, cut: TableCut, schema: StructType) -> DataFrame:
         tasks = split_ranges(cut.new_hot, _SPLIT_OFFSETS)
         indexes = self.session.range(0, len(tasks), 1, len(tasks))
-        rows = map_in_arrow(indexes, self._reader(cut, tasks), schema)
-        name = str(uuid.uuid4())
-        if self.folder is not None or self.location is not None:
-            folder = (
-                str(self.folder / name)
-                if self.folder is not None
-                else f"{(self.location or '').rstrip('/')}/{name}"
-            )
+        reader = RangeReader(TableLog.of(cut), self.open_log, tasks)
+        rows = map_in_arrow(indexes, reader, schema)
+        folder = self.location if self.folder is None else str(self.folder)
+        if folder is not None:
+            folder = f"{folder.rstrip('/')}/{uuid.uuid4()}"
             rows.write.parquet(folder)
-            return _compared_as_spark_does(self._opened([folder], schema), cut)
-        # An executor that is lost takes its part along; that is read again, up to the same end.
-        stored = rows.persist(StorageLevel.DISK_ONLY)
-        stored.count()
-        return _compared_as_spark_does(stored, cut)
+            rows = self._opened([folder], schema)
+        else:
+            # An executor that is lost takes its part along; that is read again, up to the same end.
+            rows = rows.persist(StorageLevel.DISK_ONLY)
+            rows.count()
+        return _compared_as_spark_does(rows, cut)
 
     def _opened(self, files: Sequence[str], schema: StructType) -> DataFrame:
         if not files:
             return self.session.createDataFrame([], schema)
         # With its schema: Spark starts no job to find out.
         return self.session.read.schema(schema).parquet(*files)
-
-    def _reader(self, cut: TableCut, tasks: tuple[tuple[OffsetRange, ...], ...]) -> RangeReader:
-        if cut.binding is None or cut.hot is None:
-            raise ValueError(f"{cut.table} has no topic")
-        return RangeReader(
-            tasks=tasks,
-            schema=cut.cold.schema,
-            binding=cut.binding,
-            topic=cut.hot.topic,
-            topic_id=cut.hot.topic_id,
-            open_log=self.open_log,
-            open_decoder=functools.partial(decoder_for, str(cut.table)),
-            timeout_s=FETCH_TIMEOUT_S,
-        )
 
 
 def _compared_as_spark_does(rows: DataFrame, cut: TableCut) -> DataFrame:
@@ -166,14 +144,10 @@ def _written(batches: Sequence[pa.RecordBatch], folder: Path) -> list[str]:
         folder.mkdir(mode=0o700)
         for group in _groups(batches):
             file = str(folder / f"part-{len(files)}.parquet")
-            with pq.ParquetWriter(
-                file,
-                group[0].schema,
-                compression="zstd",
-                use_dictionary=False,
-                write_statistics=False,
-            ) as writer:
-                writer.write_table(pa.Table.from_batches(group))
+            table = pa.Table.from_batches(group)
+            pq.write_table(
+                table, file, compression="zstd", use_dictionary=False, write_statistics=False
+            )
             files.append(file)
     except OSError as error:
         raise BadConfig(

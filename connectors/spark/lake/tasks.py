@@ -6,6 +6,7 @@ asks no catalog.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +17,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from connectors import duckdb_extensions as extensions
-from connectors.decoding.registry import decoder_for
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.spark.columns import converted, spark_type
-from connectors.spark.errors import pack
+from connectors.spark.errors import packing
 from connectors.spark.filter_option import RowFilter, row_errors
-from connectors.spark.publish.splits import RangeReader, Task
-from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
+from connectors.spark.publish.splits import RangeReader, TableLog, Task
+from planner.errors import ColdStoreUnavailable, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, OFFSET_COLUMNS
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
@@ -31,7 +31,6 @@ from planner.reading.filters import Condition, ScanFilter
 from planner.reading.plan import ColdMode, TableRead
 from planner.reading.shares import split_ranges
 from planner.schema import Column, TableSchema, project
-from planner.seam.binding import Binding
 from planner.seam.cut import TableCut
 from planner.sql_text import identifier
 from planner.statement.conditions import both
@@ -50,36 +49,20 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",
 }
 
-_TIMEOUT_S = 600.0
 
-
+@dataclass
 class ColdShare(InputPartition):
     """``sql`` is DuckDB's, and names files or a metadata file; its columns have the names of ``schema``."""
 
-    def __init__(self, table: str, sql: str, schema: TableSchema) -> None:
-        self.table = table
-        self.sql = sql
-        self.schema = schema
+    table: str
+    sql: str
+    schema: TableSchema
 
 
+@dataclass
 class HotShare(InputPartition):
-    """``ranges`` of a topic, decoded as ``schema`` and ``binding`` say."""
-
-    def __init__(
-        self,
-        table: str,
-        schema: TableSchema,
-        binding: Binding,
-        topic: str,
-        topic_id: str,
-        ranges: Task,
-    ) -> None:
-        self.table = table
-        self.schema = schema
-        self.binding = binding
-        self.topic = topic
-        self.topic_id = topic_id
-        self.ranges = ranges
+    log: TableLog
+    ranges: Task
 
 
 @dataclass(frozen=True)
@@ -103,31 +86,23 @@ class TaskReader:
         """
         if share is None:
             return
-        try:
-            batches = self._cold(share) if isinstance(share, ColdShare) else self._hot(share)
+        with packing():
+            if isinstance(share, ColdShare):
+                table, schema, batches = share.table, share.schema, self._cold(share)
+            else:
+                table, schema, batches = share.log.table, share.log.schema, self._hot(share)
             for batch in batches:
-                yield in_columns(share.table, batch, share.schema, self.schema)
-        except FederationError as error:
-            raise pack(error) from error
+                yield in_columns(table, batch, schema, self.schema)
 
     def _hot(self, share: HotShare) -> Iterator[pa.RecordBatch]:
-        reader = RangeReader(
-            tasks=(share.ranges,),
-            schema=share.schema,
-            binding=share.binding,
-            topic=share.topic,
-            topic_id=share.topic_id,
-            open_log=functools.partial(KafkaClusters, self.clusters),
-            open_decoder=functools.partial(decoder_for, share.table),
-            timeout_s=_TIMEOUT_S,
-        )
+        reader = RangeReader(share.log, functools.partial(KafkaClusters, self.clusters))
         with reader.opened() as log:
             for batch in reader.rows(log, share.ranges):
                 if self.condition is None:
                     yield batch
                     continue
                 with engine(self.secrets).cursor() as cursor:
-                    yield self.condition.apply(cursor, share.table, batch)
+                    yield self.condition.apply(cursor, share.log.table, batch)
 
     def _cold(self, share: ColdShare) -> Iterator[pa.RecordBatch]:
         with (
@@ -182,37 +157,26 @@ def engine(secrets: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-class cold_errors:
-    """Translates what DuckDB raises about a table's files; its words hold paths."""
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if not isinstance(error, duckdb.Error):
-            return
-        if (
-            "No such file" in str(error)
-            or "404" in str(error)
-            or "No files found" in str(error)
-        ):
+@contextlib.contextmanager
+def cold_errors(table: str) -> Iterator[None]:
+    """Translate what DuckDB raises about a table's files; its words hold paths."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if any(words in str(error) for words in ("No such file", "404", "No files found")):
             raise SnapshotExpired(
-                f"{self._table}: a data file of the snapshot is gone; it has expired. Start the query again.",
-                table=self._table,
+                f"{table}: a data file of the snapshot is gone; it has expired. Start the query again.",
+                table=table,
             ) from error
         raise ColdStoreUnavailable(
-            f"{self._table}: a data file could not be read; try again.", table=self._table
+            f"{table}: a data file could not be read; try again.", table=table
         ) from error
 
 
 #: Tasks of the cold side of one read at most, and of the hot side.
 MAX_SHARES = 200
-
 #: What one task reads of a log.
 SHARE_OFFSETS = 250_000
-
 #: More ranges are compared with files by their outermost bounds.
 _MAX_ALTERNATIVES = 100
 
@@ -300,17 +264,7 @@ def _share(
 
 
 def _hot(read: TableRead) -> list[InputPartition]:
-    cut = read.cut
-    if cut.hot is None or cut.binding is None:
+    if read.cut.hot is None or read.cut.binding is None:
         return []
-    return [
-        HotShare(
-            str(cut.table),
-            cut.cold.schema,
-            cut.binding,
-            cut.hot.topic,
-            cut.hot.topic_id,
-            task,
-        )
-        for task in split_ranges(read.tail, SHARE_OFFSETS, MAX_SHARES)
-    ]
+    tasks = split_ranges(read.tail, SHARE_OFFSETS, MAX_SHARES)
+    return [HotShare(TableLog.of(read.cut), task) for task in tasks]

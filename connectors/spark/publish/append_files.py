@@ -92,6 +92,7 @@ class Registration:
         if (footer.recordCount(), stored.getLength()) != (file.rows, file.size_bytes):
             raise InternalError("A file is not as its task wrote it.")
         counts = footer.valueCounts()
+        nans = {field_id: count for field_id, count in file.nans if field_id in counts}
         document = {
             "spec-id": spec.specId(),
             "content": "data",
@@ -101,7 +102,7 @@ class Registration:
             "file-size-in-bytes": file.size_bytes,
             "record-count": file.rows,
             # A column without counts has no count of NaN either.
-            "nan-value-counts": _typed({key: n for key, n in file.nans if key in counts}),
+            "nan-value-counts": {"keys": list(nans), "values": list(nans.values())},
             "split-offsets": list(file.split_offsets),
             "sort-order-id": _UNSORTED,
         }
@@ -126,10 +127,6 @@ class Registration:
         for field_id in field_ids:
             rest.remove(field_id)
         return rest
-
-
-def _typed(counts: Mapping[int, int]) -> dict[str, list[int]]:
-    return {"keys": list(counts), "values": list(counts.values())}
 
 
 class LeadingMetrics:
@@ -177,7 +174,7 @@ class LeadingMetrics:
 
     def _merged(self, metrics: Any, added: Any) -> Any:
         merged = self._java.java.util.HashMap()
-        for part in (added, metrics):
-            if part is not None:
-                merged.putAll(part)
+        for entries in (added, metrics):
+            if entries is not None:
+                merged.putAll(entries)
         return merged

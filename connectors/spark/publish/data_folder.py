@@ -26,26 +26,19 @@ _ICEBERG_IO = frozenset(
     f"org.apache.iceberg.{name}"
     for name in ("aws.s3.S3FileIO", "hadoop.HadoopFileIO", "io.ResolvingFileIO")
 )
+_KEYS = ("access-key-id", "secret-access-key", "session-token", "region")
+_S3_KEYS = (
+    *(
+        "endpoint",
+        "session-token-expires-at-ms",
+        "path-style-access",
+        "force-virtual-addressing",
+    ),
+    *("connect-timeout", "request-timeout", "cabundle", "remote-signing-enabled"),
+)
 #: Of Iceberg's "S3FileIOProperties" and "AwsClientProperties": who asks, and where. Arrow's side has them from pyiceberg.
 _SAME = frozenset(
-    (
-        "s3.endpoint",
-        "s3.access-key-id",
-        "s3.secret-access-key",
-        "s3.session-token",
-        "s3.session-token-expires-at-ms",
-        "s3.region",
-        "s3.path-style-access",
-        "s3.force-virtual-addressing",
-        "s3.connect-timeout",
-        "s3.request-timeout",
-        "s3.cabundle",
-        "s3.remote-signing-enabled",
-        "client.region",
-        "client.access-key-id",
-        "client.secret-access-key",
-        "client.session-token",
-    )
+    [*(f"s3.{key}" for key in (*_KEYS, *_S3_KEYS)), *(f"client.{key}" for key in _KEYS)]
 )
 #: How Java's client uploads, retries and renews keys: irrelevant to a task of half a minute.
 _JAVAS = (
@@ -89,11 +82,9 @@ class StoreConnection:
         if self.options.get("endpoint_override"):
             for variable in UNSUMMED:
                 os.environ.setdefault(variable, "when_required")
-        # A small file is one request then; else each is uploaded in parts.
-        own = {
-            "allow_delayed_open": True,
-            "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-        }
+        retries = AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
+        # A small file is one request with delayed opening; else each is uploaded in parts.
+        own = {"allow_delayed_open": True, "retry_strategy": retries}
         return self.build({**self.options, **own})
 
 

@@ -27,6 +27,8 @@ from planner.seam.snapshots import Snapshot
 
 _T = TypeVar("_T")
 _EQUALITY_DELETES = 2
+#: What Java says of a metadata file that is missing or invalid.
+_UNREADABLE = ("NotFoundException", "RuntimeIOException", "IllegalArgumentException")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,12 @@ class SparkEvidence:
 
     def _live_rows(self, snapshot_id: int) -> int | None:
         # As for readers without Spark, whose program does not read equality deletes.
-        deletes = self.session.read.option("versionAsOf", snapshot_id).table(
-            f"{identifier(self.table)}.delete_files"
-        )
+        name = identifier(self.table)
+        version = self.session.read.option("versionAsOf", snapshot_id)
+        deletes = version.table(f"{name}.delete_files")
         if deletes.where(f"content = {_EQUALITY_DELETES}").count():
             return None
-        rows = self.session.read.option("versionAsOf", snapshot_id).table(
-            identifier(self.table)
-        )
-        return rows.count()
+        return version.table(name).count()
 
     def _reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
         # The table of a transaction does not scan.
@@ -99,13 +98,9 @@ class SparkEvidence:
                 older = json.loads(parser.toJson(parser.read(io, entry.file())))
             except Py4JJavaError as error:
                 kind = error.java_exception.getClass().getSimpleName()
-                if kind in (
-                    "NotFoundException",
-                    "RuntimeIOException",
-                    "IllegalArgumentException",
-                ):
-                    continue
-                raise
+                if kind not in _UNREADABLE:
+                    raise
+                continue
             state = parse_state(older)
             if state.table_uuid == metadata.uuid():
                 yield state.history.snapshots

@@ -98,16 +98,12 @@ class TableFiles:
         return max(itertools.chain([""], *folders), key=len)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        for key, part in by_partition(rows, self._options.partitions):
-            file = self._open.pop(key, None)
-            if file is None:
-                file = self._new(key)
+        for key, own in by_partition(rows, self._options.partitions):
+            file = self._open.pop(key, None) or self._new(key)
             self._open[key] = file  # last is the one written to last
-            self._gathered_bytes += file.gather(part)
-            if (
-                file.gathered_bytes >= self._options.group_bytes
-                or file.gathered_rows >= _GROUP_ROWS
-            ):
+            self._gathered_bytes += file.gather(own)
+            is_large = file.gathered_bytes >= self._options.group_bytes
+            if is_large or file.gathered_rows >= _GROUP_ROWS:
                 self._flush(key)
         if self._gathered_bytes >= _GATHERED_BYTES:
             self._flush(max(self._open, key=lambda key: self._open[key].gathered_bytes))
@@ -126,11 +122,11 @@ class TableFiles:
         folders = partition_path(key, self._options.partitions)
         name = f"{self._prefix}-{self._number:05d}.parquet"
         self._number += 1
-        parts = (folders, name) if folders else (name,)
-        path = "/".join((self._folder.path, *parts))
+        names = (folders, name) if folders else (name,)
+        path = "/".join((self._folder.path, *names))
         self._paths.append(path)
         return _OpenFile(
-            location="/".join((self._folder.location, *parts)),
+            location="/".join((self._folder.location, *names)),
             path=path,
             files=self._store,
             schema=self._schema,
@@ -220,6 +216,9 @@ class _OpenFile:
         if isinstance(self.files, LocalFileSystem):
             self.files.create_dir(parent, recursive=True)
         self._stream = self.files.open_output_stream(self.path)
+        without = self.options.without_statistics
+        paths = leaf_paths(self.schema).items()
+        statistics = [path for path, leaf in paths if leaf.field_id not in without]
         return pq.ParquetWriter(
             self._stream,
             self.schema,
@@ -229,11 +228,7 @@ class _OpenFile:
             max_rows_per_page=self.options.page_rows,
             dictionary_pagesize_limit=self.options.dictionary_bytes,
             use_dictionary=dictionary_columns(rows),
-            write_statistics=[
-                path
-                for path, leaf in leaf_paths(self.schema).items()
-                if leaf.field_id not in self.options.without_statistics
-            ],
+            write_statistics=statistics,
             store_decimal_as_integer=True,
             store_schema=False,
             # As Iceberg writes it; it costs nothing that can be measured.
@@ -247,24 +242,19 @@ class _OpenFile:
         self._stream.close()
         footer = self._writer.writer.metadata
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-        ids = [leaf.field_id for leaf in leaves(self.schema)]
+        unbounded = {
+            leaf.field_id
+            for column, leaf in enumerate(leaves(self.schema))
+            if not all(_has_bounds(group.column(column)) for group in groups)
+        }
         return ParquetFile(
             self.location,
             self.size_bytes,
             footer.num_rows,
             self.partition,
-            split_offsets=tuple(_start(group) for group in groups),
+            split_offsets=tuple(map(_start, groups)),
             nans=tuple(sorted(self._nans.by_id.items())),
-            unbounded=tuple(
-                sorted(
-                    {
-                        ids[column]
-                        for group in groups
-                        for column in range(footer.num_columns)
-                        if not _has_bounds(group.column(column))
-                    }
-                )
-            ),
+            unbounded=tuple(sorted(unbounded)),
         )
 
     def abandon(self) -> None:
@@ -292,9 +282,8 @@ def dictionary_columns(rows: pa.Table) -> list[str]:
 
 def _start(group: pq.RowGroupMetaData) -> int:
     first = group.column(0)
-    dictionary = first.dictionary_page_offset
-    start: int = first.data_page_offset
-    return start if dictionary is None else min(start, dictionary)
+    starts: list[int | None] = [first.data_page_offset, first.dictionary_page_offset]
+    return min(start for start in starts if start is not None)
 
 
 def _has_bounds(column: pq.ColumnChunkMetaData) -> bool:

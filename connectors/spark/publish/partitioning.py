@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner.days import civil
+from planner.epoch_units import civil
 from planner.tiering.write_plan import PartitionColumn
 
 Value = str | int | bool | None
@@ -37,23 +37,23 @@ def by_partition(
     if not columns:
         yield (), rows
         return
-    parts = [
+    encoded = [
         transformed(rows.column(column.index), column).dictionary_encode("encode")
         for column in columns
     ]
     codes: Any = pa.scalar(0, pa.int64())
-    for part in parts:
+    for values in encoded:
         # Checked: two partitions must never get one code.
         codes = pc.add_checked(
-            pc.multiply_checked(codes, len(part.dictionary)), part.indices.cast(pa.int64())
+            pc.multiply_checked(codes, len(values.dictionary)), values.indices.cast(pa.int64())
         )
     present = pc.unique(codes).to_pylist()
     for code in present:
         key: list[Value] = []
         rest = code
-        for part in reversed(parts):
-            rest, index = divmod(rest, len(part.dictionary))
-            key.append(part.dictionary[index].as_py())
+        for values in reversed(encoded):
+            rest, index = divmod(rest, len(values.dictionary))
+            key.append(values.dictionary[index].as_py())
         chosen = rows if len(present) == 1 else rows.filter(pc.equal(codes, code))
         yield tuple(reversed(key)), chosen
 
@@ -61,20 +61,19 @@ def by_partition(
 def transformed(values: pa.Array, column: PartitionColumn) -> pa.Array:
     """Return the partition's value of each row; that of a null is null."""
     kind = values.type
-    match column.transform:
-        case "identity":
-            return values.cast(pa.int32()) if pa.types.is_date32(kind) else values
-        case "hour":
-            return _floored(values.cast(pa.int64()), _US_PER_HOUR)
-        case "day" if pa.types.is_date32(kind):
-            return values.cast(pa.int32())
-        case "day":
-            return _floored(values.cast(pa.int64()), _US_PER_HOUR * _HOURS_PER_DAY)
+    is_date = pa.types.is_date32(kind)
+    if column.transform == "identity":
+        return values.cast(pa.int32()) if is_date else values
+    if column.transform == "hour":
+        return _floored(values.cast(pa.int64()), _US_PER_HOUR)
     days = (
-        values.cast(pa.int32()).cast(pa.int64())
-        if pa.types.is_date32(kind)
+        values.cast(pa.int32())
+        if is_date
         else _floored(values.cast(pa.int64()), _US_PER_HOUR * _HOURS_PER_DAY)
     )
+    if column.transform == "day":
+        return days
+    days = days.cast(pa.int64())
     cycles = _floored(days, _CYCLE_DAYS)
     rest = pc.subtract(days, pc.multiply(cycles, _CYCLE_DAYS))
     plain = rest.cast(pa.int32()).cast(pa.date32())

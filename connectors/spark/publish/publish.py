@@ -48,7 +48,6 @@ _ATTEMPTS = 10
 _BACKOFF_S = 0.05
 _MAX_BACKOFF_S = 2.0
 
-
 #: Takes the newest metadata and returns the watermark to commit on them; raises to refuse.
 Decide = Callable[[TableState, Evidence], Watermark]
 #: Takes a transaction and the state it builds on; adds what changes. Returns the update that makes the snapshot, uncommitted.
@@ -120,9 +119,8 @@ class WatermarkCommits:
         landed = landed_watermark(state, run, since)
         if landed is not None:
             return landed
-        mark = decide(
-            state, SparkEvidence(self._session, self._table, transaction, self._evidence)
-        )
+        evidence = SparkEvidence(self._session, self._table, transaction, self._evidence)
+        mark = decide(state, evidence)
         check = _AncestryCheck(lambda head: self._check_base(state, head, transaction))
         try:
             update = change(transaction, state)
@@ -171,10 +169,7 @@ def _add_watermark(transaction: Any, update: Any, mark: Watermark, state: TableS
     properties.commit()
     snapshot_id = transaction.table().currentSnapshot().snapshotId()
     refs = transaction.manageSnapshots()
-    if TAG in state.refs:
-        refs.replaceTag(TAG, snapshot_id)
-    else:
-        refs.createTag(TAG, snapshot_id)
+    (refs.replaceTag if TAG in state.refs else refs.createTag)(TAG, snapshot_id)
     refs.setMaxRefAgeMs(TAG, NEVER_EXPIRES_MS)
     if branch_of(mark.run) in state.refs:
         refs.removeBranch(branch_of(mark.run))
@@ -256,13 +251,9 @@ def landed_watermark(state: TableState, run: str, since: str) -> Watermark | Non
 
     Walks back to the commit of the run ``since``; a broken chain is looked up in the tag.
     """
-    for text in _texts(state):
-        mark = parse_watermark(text)
-        if mark.run == run:
-            return mark
-        if mark.run == since:
-            return None
-    return None
+    marks = map(parse_watermark, _texts(state))
+    mark = next((mark for mark in marks if mark.run in (run, since)), None)
+    return mark if mark is not None and mark.run == run else None
 
 
 def _texts(state: TableState) -> Iterator[str]:

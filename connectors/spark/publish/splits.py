@@ -9,7 +9,7 @@ import contextlib
 import errno
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,32 +20,44 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from connectors import failpoints
+from connectors.decoding.registry import decoder_for
 from connectors.spark.columns import to_spark
-from connectors.spark.errors import pack, too_long
+from connectors.spark.errors import packing, too_long
 from connectors.spark.publish.data_folder import TableFolder
 from connectors.spark.publish.parquet_files import ParquetFile, TableFiles
 from connectors.store.errors import cause
-from planner.errors import BadBinding, ColdStoreUnavailable, FederationError
+from planner.errors import BadBinding, ColdStoreUnavailable
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoder, Log, TopicSource
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
+from planner.seam.cut import TableCut
 from planner.seam.watermark import Outcomes
 from planner.tiering.write_plan import ParquetOptions
 
 #: The splits of one task: one or many small ones.
 Task = tuple[OffsetRange, ...]
+#: How long one read of a log may take.
+FETCH_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a task did: ``rows`` handed over, or written to ``files``; ``log_bytes`` of the values it read."""
+    """What tasks did: ``rows`` handed over, or written to ``files``; ``log_bytes`` of the values they read."""
 
-    outcomes: Outcomes
-    rows: int
-    log_bytes: int
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    rows: int = 0
+    log_bytes: int = 0
     files: tuple[ParquetFile, ...] = ()
+
+    def __add__(self, other: TaskReport) -> TaskReport:
+        return TaskReport(
+            self.outcomes + other.outcomes,
+            self.rows + other.rows,
+            self.log_bytes + other.log_bytes,
+            self.files + other.files,
+        )
 
 
 #: By (run, index of the task).
@@ -67,6 +79,18 @@ class TaskReportsParam(AccumulatorParam[TaskReports]):
         return value1
 
 
+def _of_indexes(
+    open_log: Callable[[], AbstractContextManager[Log]],
+    read: Callable[[Log, int], Iterator[pa.RecordBatch]],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yield what ``read`` yields for the indexes that are the first column of ``batches``; pack errors of ours."""
+    with packing(), open_log() as log:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from read(log, index)
+
+
 @dataclass(frozen=True)
 class SplitReader:
     """The function ``mapInArrow`` runs. Its input rows are indexes of ``tasks``; pickled to executors."""
@@ -82,26 +106,27 @@ class SplitReader:
     timeout_s: float
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            with self.open_log() as log:
-                decoder = self.open_decoder(self.schema, self.binding)
-                for batch in batches:
-                    for index in batch.column(0).to_pylist():
-                        yield from self._read(log, decoder, index)
-        except FederationError as error:
-            raise pack(error) from error
+        return _of_indexes(self.open_log, self._read, batches)
 
-    def _read(self, log: Log, decoder: Decoder, index: int) -> Iterator[pa.RecordBatch]:
-        outcomes, rows, log_bytes = Outcomes(), 0, 0
+    def _read(self, log: Log, index: int) -> Iterator[pa.RecordBatch]:
+        total = TaskReport()
+        for rows, report in self.decoded(log, index):
+            total += report
+            yield to_spark(rows)
+        self.report(index, total)
+
+    def decoded(self, log: Log, index: int) -> Iterator[tuple[pa.RecordBatch, TaskReport]]:
+        """Yield the rows of a task, and what is to be reported of them."""
+        decoder = self.open_decoder(self.schema, self.binding)
         source = TopicSource.of(decoder, self.binding.address, self.topic_id)
         for raw in log.fetch(source, self.tasks[index], timeout_s=self.timeout_s):
-            log_bytes += raw.column(KAFKA_VALUE).nbytes
-            decoded = decoder.decode(raw)
-            outcomes += decoded.outcomes
-            rows += decoded.rows.num_rows
-            yield to_spark(decoded.rows)
+            read = decoder.decode(raw)
+            size = raw.column(KAFKA_VALUE).nbytes
+            yield read.rows, TaskReport(read.outcomes, read.rows.num_rows, size)
         failpoints.reach("after_fetch")
-        self.reports.add({(self.run, index): TaskReport(outcomes, rows, log_bytes)})
+
+    def report(self, index: int, report: TaskReport) -> None:
+        self.reports.add({(self.run, index): report})
 
 
 @dataclass(frozen=True)
@@ -117,34 +142,20 @@ class SplitWriter:
     options: ParquetOptions
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            with self.reader.open_log() as log:
-                for batch in batches:
-                    for index in batch.column(0).to_pylist():
-                        self._write(log, index)
-        except FederationError as error:
-            raise pack(error) from error
-        yield from ()
+        return _of_indexes(self.reader.open_log, self._write, batches)
 
-    def _write(self, log: Log, index: int) -> None:
-        reader, outcomes, rows, log_bytes = self.reader, Outcomes(), 0, 0
-        decoder = reader.open_decoder(reader.schema, reader.binding)
-        source = TopicSource.of(decoder, reader.binding.address, reader.topic_id)
-        name = f"{index:05d}-{reader.run}"
-        with TableFiles(self.folder, reader.schema.arrow, self.options, name=name) as files:
-            for raw in log.fetch(source, reader.tasks[index], timeout_s=reader.timeout_s):
-                log_bytes += raw.column(KAFKA_VALUE).nbytes
-                decoded = decoder.decode(raw)
-                outcomes += decoded.outcomes
-                rows += decoded.rows.num_rows
+    def _write(self, log: Log, index: int) -> Iterator[pa.RecordBatch]:
+        total, schema = TaskReport(), self.reader.schema.arrow
+        name = f"{index:05d}-{self.reader.run}"
+        with TableFiles(self.folder, schema, self.options, name=name) as files:
+            for rows, report in self.reader.decoded(log, index):
+                total += report
                 with _store_errors(self.table, files):
-                    files.write(decoded.rows)
-            failpoints.reach("after_fetch")
+                    files.write(rows)
             with _store_errors(self.table, files):
-                written = files.close()
-        reader.reports.add(
-            {(reader.run, index): TaskReport(outcomes, rows, log_bytes, written)}
-        )
+                total += TaskReport(files=files.close())
+        self.reader.report(index, total)
+        yield from ()
 
 
 @contextlib.contextmanager
@@ -162,30 +173,36 @@ def _store_errors(table: TableName, files: TableFiles) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class RangeReader:
-    """Reads ranges of a table's log and decodes them: what a tail needs and a tierer does, without its reports.
+class TableLog:
+    """What is read of a table's log, and as what it is decoded. ``topic`` is an address (``planner.names``)."""
 
-    The function ``mapInArrow`` runs: its input rows are indexes of ``tasks``. Pickled to executors. ``topic`` is an
-    address (``planner.names``).
-    """
-
-    tasks: tuple[Task, ...]
+    table: str
     schema: TableSchema
     binding: Binding
     topic: str
     topic_id: str
+
+    @classmethod
+    def of(cls, cut: TableCut) -> TableLog:
+        """Return the log of a bound table."""
+        assert cut.hot is not None and cut.binding is not None  # noqa: S101, PT018
+        hot = cut.hot
+        return cls(str(cut.table), cut.cold.schema, cut.binding, hot.topic, hot.topic_id)
+
+
+@dataclass(frozen=True)
+class RangeReader:
+    """Reads ranges of a table's log and decodes them: what a tail needs and a tierer does, without its reports.
+
+    The function ``mapInArrow`` runs: its input rows are indexes of ``tasks``. Pickled to executors.
+    """
+
+    of: TableLog
     open_log: Callable[[], AbstractContextManager[Log]]
-    open_decoder: Callable[[TableSchema, Binding], Decoder]
-    timeout_s: float
+    tasks: tuple[Task, ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            with self.opened() as log:
-                for batch in batches:
-                    for index in batch.column(0).to_pylist():
-                        yield from self.rows(log, self.tasks[index])
-        except FederationError as error:
-            raise pack(error) from error
+        return _of_indexes(self.opened, lambda log, at: self.rows(log, self.tasks[at]), batches)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Log]:
@@ -195,17 +212,17 @@ class RangeReader:
             LogUnavailable, UnknownTopic: as ``planner.ports.Log.measure``.
         """
         with self.open_log() as log:
-            log.measure([self.topic])
+            log.measure([self.of.topic])
             yield log
 
     def rows(
         self, log: Log, ranges: Task, epochs: Mapping[int, int] = NO_EPOCHS
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of ``ranges`` as Spark holds them; ``epochs`` as ``planner.ports.Log.fetch``."""
-        decoder = self.open_decoder(self.schema, self.binding)
-        source = TopicSource.of(decoder, self.topic, self.topic_id)
+        decoder = decoder_for(self.of.table, self.of.schema, self.of.binding)
+        source = TopicSource.of(decoder, self.of.topic, self.of.topic_id)
         with contextlib.closing(
-            log.fetch(source, ranges, timeout_s=self.timeout_s, epochs=epochs)
+            log.fetch(source, ranges, timeout_s=FETCH_TIMEOUT_S, epochs=epochs)
         ) as records:
             for raw in records:
                 yield to_spark(decoder.decode(raw).rows)
@@ -217,9 +234,8 @@ ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 def map_in_arrow(rows: DataFrame, function: ArrowFunction, schema: StructType) -> DataFrame:
     """Run ``function`` over the column ``id`` of ``rows``, on executors."""
     if not hasattr(rows, "_jdf"):
-        return rows.mapInArrow(
-            function, schema
-        )  # Spark Connect, whose client needs pandas anyway
+        # Spark Connect, whose client needs pandas anyway.
+        return rows.mapInArrow(function, schema)
     # pyspark 4.1, sql/pandas/map_ops.py.
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     column = UserDefinedFunction(function, schema, evalType=kind)(rows["id"])

@@ -10,10 +10,11 @@ transforms are Iceberg's own functions, which every catalog of its has in Spark.
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,21 +23,10 @@ from pyspark.sql import functions as F
 from connectors.iceberg.create import NAME_MAPPING
 from connectors.iceberg.types import parsed_schema
 from connectors.spark.errors import java_classes
-from connectors.spark.metadata import (
-    TableState,
-    identifier,
-    load_table,
-    quoted,
-    read_state,
-)
+from connectors.spark.metadata import TableState, identifier, load_table, quoted, read_state
 from connectors.spark.publish.append_files import append_files, remove_files
 from connectors.spark.publish.parquet_files import ParquetFile
-from connectors.spark.publish.splits import (
-    SplitReader,
-    SplitWriter,
-    TaskReports,
-    map_in_arrow,
-)
+from connectors.spark.publish.splits import SplitReader, SplitWriter, TaskReports, map_in_arrow
 from connectors.table_facts import with_units
 from planner.errors import SnapshotExpired, TieringConflict
 from planner.names import TableName
@@ -52,6 +42,7 @@ RUN_KEY = "thermocline.run"
 _COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
 _REF_ATTEMPTS = 10
 _REF_BACKOFF_S = 0.1
+_T = TypeVar("_T")
 
 
 def new_run() -> str:
@@ -78,58 +69,51 @@ def create_branch(
     Raises:
         As ``head``: nothing was written.
     """
-    for attempt in range(_REF_ATTEMPTS):
-        loaded = load_table(session, table)
+
+    def created(loaded: Any) -> tuple[Any, TableState]:
         state = read_state(session, loaded.operations().current())
-        snapshot_id = head(state)
-        try:
-            (
-                loaded.manageSnapshots()
-                .createBranch(branch_of(run), snapshot_id)
-                # A table's default age for references would count from the head, which may be old.
-                .setMaxRefAgeMs(branch_of(run), NEVER_EXPIRES_MS)
-                .commit()
-            )
-        except Py4JError as error:
-            if not _may_retry(error, attempt):
-                raise
-            time.sleep(_REF_BACKOFF_S)
-        else:
-            return state
-    raise AssertionError
+        update = loaded.manageSnapshots().createBranch(branch_of(run), head(state))
+        # A table's default age for references would count from the head, which may be old.
+        return update.setMaxRefAgeMs(branch_of(run), NEVER_EXPIRES_MS), state
+
+    return _committed(session, table, created)
 
 
 def remove_branches(session: SparkSession, table: TableName, names: tuple[str, ...]) -> None:
     """Remove those of the branches that exist, in one commit."""
-    for attempt in range(_REF_ATTEMPTS):
-        loaded = load_table(session, table)
+
+    def removed(loaded: Any) -> tuple[Any, None]:
         present = [name for name in names if name in loaded.refs()]
-        if not present:
-            return
-        update = loaded.manageSnapshots()
+        update: Any = loaded.manageSnapshots() if present else None
         for name in present:
             update.removeBranch(name)
+        return update, None
+
+    _committed(session, table, removed)
+
+
+def _committed(
+    session: SparkSession, table: TableName, change: Callable[[Any], tuple[Any, _T]]
+) -> _T:
+    """Commit what ``change`` makes of the loaded table, if anything; again where another commit was first."""
+    for attempt in itertools.count(1):
+        update, result = change(load_table(session, table))
         try:
-            update.commit()
+            if update is not None:
+                update.commit()
         except Py4JError as error:
-            if not _may_retry(error, attempt):
+            if _COMMIT_FAILED not in java_classes(error) or attempt >= _REF_ATTEMPTS:
                 raise
             time.sleep(_REF_BACKOFF_S)
         else:
-            return
-
-
-def _may_retry(error: Exception, attempt: int) -> bool:
-    return _COMMIT_FAILED in java_classes(error) and attempt + 1 < _REF_ATTEMPTS
+            return result
+    raise AssertionError
 
 
 def stale_branches(state: TableState, before_s: float) -> tuple[str, ...]:
     """Return the branches of runs that started before a time, in seconds since 1970."""
-    return tuple(
-        name
-        for name in sorted(state.refs)
-        if name.startswith(STAGE_BRANCH_PREFIX) and _is_of_before(name, before_s)
-    )
+    staged = (name for name in sorted(state.refs) if name.startswith(STAGE_BRANCH_PREFIX))
+    return tuple(name for name in staged if _is_of_before(name, before_s))
 
 
 def _is_of_before(branch: str, before_s: float) -> bool:
@@ -194,28 +178,20 @@ def schema_changed(plan: TieringPlan) -> TieringConflict:
 
 def write_by_tasks(session: SparkSession, loaded: Any, writer: SplitWriter) -> None:
     """Have the tasks write files, and commit those of the tasks that ended well: one report for each task."""
+    run = writer.reader.run
+
+    def written() -> list[ParquetFile]:
+        reports: TaskReports = writer.reader.reports.value
+        return [file for key in sorted(reports) if key[0] == run for file in reports[key].files]
+
     indexes = _indexes(session, writer.reader)
     try:
         map_in_arrow(indexes, writer, indexes.schema).collect()
     except BaseException:
         # Tasks that a failed one took along; Spark's own files are removed likewise.
-        remove_files(loaded, _written(writer.reader))
+        remove_files(loaded, written())
         raise
-    run = writer.reader.run
-    append_files(
-        session,
-        loaded,
-        _written(writer.reader),
-        branch=branch_of(run),
-        summary={RUN_KEY: run},
-    )
-
-
-def _written(reader: SplitReader) -> list[ParquetFile]:
-    reports: TaskReports = reader.reports.value
-    return [
-        file for key in sorted(reports) if key[0] == reader.run for file in reports[key].files
-    ]
+    append_files(session, loaded, written(), branch=branch_of(run), summary={RUN_KEY: run})
 
 
 def write_by_spark(
@@ -241,14 +217,8 @@ def _indexes(session: SparkSession, reader: SplitReader) -> DataFrame:
     return session.range(0, count, 1, count)
 
 
-_FUNCTIONS = {
-    "year": "years",
-    "month": "months",
-    "day": "days",
-    "hour": "hours",
-    "bucket": "bucket",
-    "truncate": "truncate",
-}
+#: Iceberg's functions for transforms that have another name.
+_FUNCTIONS = {name: f"{name}s" for name in ("year", "month", "day", "hour")}
 
 
 def in_order(rows: DataFrame, table: TableName, order: RowOrder, *, shuffle: bool) -> DataFrame:
@@ -265,10 +235,10 @@ def _value(key: RowKey, table: TableName) -> Column:
 
 
 def _directed(key: RowKey, table: TableName) -> Column:
-    value = _transformed(key, table)
-    if key.descending:
-        return value.desc_nulls_first() if key.nulls_first else value.desc_nulls_last()
-    return value.asc_nulls_first() if key.nulls_first else value.asc_nulls_last()
+    direction = "desc" if key.descending else "asc"
+    nulls = "first" if key.nulls_first else "last"
+    column: Column = getattr(_transformed(key, table), f"{direction}_nulls_{nulls}")()
+    return column
 
 
 def _transformed(key: RowKey, table: TableName) -> Column:
@@ -279,7 +249,7 @@ def _transformed(key: RowKey, table: TableName) -> Column:
         # Its hash is that of its bytes (Iceberg spec, "32-bit Hash Requirements").
         value = F.unhex(F.replace(value, F.lit("-")))
     arguments = () if key.number is None else (F.lit(key.number),)
-    name = quoted((table.catalog, "system", _FUNCTIONS[key.transform]))
+    name = quoted((table.catalog, "system", _FUNCTIONS.get(key.transform, key.transform)))
     return F.call_function(name, *arguments, value)
 
 

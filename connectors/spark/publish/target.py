@@ -15,19 +15,12 @@ from pyspark.sql import SparkSession
 
 from connectors import failpoints
 from connectors.spark.errors import java_errors
-from connectors.spark.metadata import (
-    TableState,
-    identifier,
-    load_state,
-    load_table,
-    survey,
-)
+from connectors.spark.metadata import TableState, identifier, load_state, load_table, survey
 from connectors.spark.publish.data_folder import TableFolder, data_folder
 from connectors.spark.publish.publish import WatermarkCommits, append_staged, decide_publish
 from connectors.spark.publish.splits import (
     SplitReader,
     SplitWriter,
-    Task,
     TaskReport,
     TaskReports,
     TaskReportsParam,
@@ -120,7 +113,9 @@ class SparkTieringTarget:
     def _write(self, plan: TieringPlan, run: str) -> tuple[Outcomes, int]:
         """Return outcomes and bytes read."""
         state = create_branch(self.session, self.table, run, partial(self._head, plan))
-        self._check_columns(plan)
+        names = self.session.table(identifier(self.table)).schema.fieldNames()
+        if tuple(names) != plan.pin.schema.names:
+            raise schema_changed(plan)
         loaded = load_table(self.session, self.table)
         folder = data_folder(self.session, loaded, partial(self.open_store, plan.pin))
         writing = plan_write(
@@ -141,9 +136,22 @@ class SparkTieringTarget:
         # An estimate may ask for fewer tasks than what a lost task may read again allows; never for more
         # than there are splits to share out.
         tasks = share_out(plan.splits, writing.layout.tasks)
-        reader = self._reader(plan, run, tasks)
+        reader = SplitReader(
+            run=run,
+            tasks=tasks,
+            schema=plan.pin.schema,
+            binding=plan.binding,
+            topic_id=plan.start.topic_id,
+            open_log=self.open_log,
+            open_decoder=self.open_decoder,
+            reports=self._reports,
+            timeout_s=self.task_timeout_s,
+        )
         self._reports.value = {}
-        self._name_jobs()
+        # Ties this thread's jobs to the table: a pool of its own under FAIR scheduling, and a group to cancel.
+        context = self.session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", str(self.table))
+        context.setJobGroup(str(self.table), f"tier {self.table}", interruptOnCancel=False)
         try:
             if isinstance(writing.writer, ParquetOptions) and isinstance(folder, TableFolder):
                 writer = SplitWriter(reader, self.table, folder, writing.writer)
@@ -161,52 +169,26 @@ class SparkTieringTarget:
         check_properties(self.table, state.properties)
         return head
 
-    def _check_columns(self, plan: TieringPlan) -> None:
-        names = tuple(self.session.table(identifier(self.table)).schema.fieldNames())
-        if names != plan.pin.schema.names:
-            raise schema_changed(plan)
-
-    def _reader(self, plan: TieringPlan, run: str, tasks: tuple[Task, ...]) -> SplitReader:
-        return SplitReader(
-            run=run,
-            tasks=tasks,
-            schema=plan.pin.schema,
-            binding=plan.binding,
-            topic_id=plan.start.topic_id,
-            open_log=self.open_log,
-            open_decoder=self.open_decoder,
-            reports=self._reports,
-            timeout_s=self.task_timeout_s,
-        )
-
-    def _name_jobs(self) -> None:
-        """Tie this thread's jobs to the table: a pool of its own under FAIR scheduling, and a group to cancel."""
-        context = self.session.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", str(self.table))
-        context.setJobGroup(str(self.table), f"tier {self.table}", interruptOnCancel=False)
-
     def _counted(self, run: str, reports: Sequence[TaskReport | None]) -> tuple[Outcomes, int]:
         """Add up the reports, which must be of every task and agree with the rows in the files."""
-        total, handed_over, log_bytes = Outcomes(), 0, 0
+        total = TaskReport()
         for report in reports:
             if report is None:
                 raise InternalError(
                     f"{self.table}: a task ended without a report; nothing was published.",
                     table=str(self.table),
                 )
-            total += report.outcomes
-            handed_over += report.rows
-            log_bytes += report.log_bytes
+            total += report
         state = load_state(self.session, self.table)
         snapshot_id = staged_snapshot(self.table, state, run)
         written = state.history.snapshots[snapshot_id].count("added-records") or 0
-        if written != handed_over:
+        if written != total.rows:
             raise InternalError(
-                f"{self.table}: executors handed over {handed_over} rows and the staged files hold {written}; "
+                f"{self.table}: executors handed over {total.rows} rows and the staged files hold {written}; "
                 f"nothing was published.",
                 table=str(self.table),
             )
-        return total, log_bytes
+        return total.outcomes, total.log_bytes
 
     def publish(self, staged: Staged) -> Watermark:
         failpoints.reach("before_publish")

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from connectors.spark.columns import spark_type
 from connectors.spark.filter_option import check_filter, in_parentheses
-from connectors.spark.options import chosen_columns
+from connectors.spark.options import check_side, chosen_columns
 from connectors.spark.remote.plan import ServedPlan, ServerAddress, settings_at
 from planner.errors import BadParameter
 from planner.names import TableName, name_parts
@@ -26,16 +26,12 @@ from planner.sql_text import identifier
 
 #: Options that say which server, and as whom.
 ADDRESS = ("server", "user", "password", "token", "tls_root_certificates")
-
 #: Options that go to the server with the statement.
 SETTINGS = ("cut", "freshness", "wait_for")
-
 #: At most this many tasks read an answer's parts, unless the option says otherwise.
 MAX_ENDPOINTS = 8
-
 #: What a server takes.
 _MOST = 64
-
 _OF_A_TABLE = ("table", "path", "columns", "filter", "side")
 
 OPTIONS = (*ADDRESS, "query", "max_endpoints", *_OF_A_TABLE, *SETTINGS)
@@ -122,10 +118,7 @@ def relation(text: str, side: str | None = None) -> str:
         BadParameter: the side is none.
         BadConfig: a quote in the name is not closed.
     """
-    if side not in (None, "cold", "tail"):
-        raise BadParameter(
-            f"option side is cold or tail, not {str(side)[:80]!r}.", option="side"
-        )
+    check_side(side)
     *front, name = name_parts(text)
     parts = [front[0], ".".join(front[1:])] if len(front) > 1 else front
     return ".".join(map(identifier, (*parts, name if side is None else f"{name}${side}")))
@@ -175,21 +168,11 @@ def _is_at(plan: ServedPlan, cut: TableCut) -> bool:
     if not plan.cut:
         return False
     entry = parse_cut(plan.cut).of(cut.table)
-    return (entry.table_uuid, entry.snapshot_id, entry.end) == (
-        cut.table_uuid,
-        cut.cold.snapshot_id,
-        cut.end,
-    )
+    theirs = (entry.table_uuid, entry.snapshot_id, entry.end)
+    return theirs == (cut.table_uuid, cut.cold.snapshot_id, cut.end)
 
 
 def _in_columns(plan: ServedPlan, schema: TableSchema) -> Generator[pa.RecordBatch, None, None]:
-    kinds = [spark_type(column.type) for column in schema.columns]
-    fields = [
-        pa.field(column.name, kind) for column, kind in zip(schema.columns, kinds, strict=True)
-    ]
+    types = pa.schema([(column.name, spark_type(column.type)) for column in schema.columns])
     for batch in plan.rows():
-        columns = [
-            column if column.type == kind else column.cast(kind)
-            for column, kind in zip(batch.columns, kinds, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        yield batch.cast(types)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from connectors.spark.errors import pack
+from connectors.spark.errors import packing
 from connectors.spark.remote.types import in_spark
-from connectors.spark.shipping import sent
+from connectors.spark.shipping import SentReader
 from planner.errors import BadConfig, FederationError, RequestError, StalePlan, Unavailable
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import adbc_driver_flightsql.dbapi as flight_sql
 
 _HEADER = "adbc.flight.sql.rpc.call_header.thermocline-"
-#: Keys in the metadata of an answer's schema: a cut's text, and the name of the split whose parts its endpoints are.
+#: Keys in the metadata of an answer's schema: a cut's text, and the name of the split whose shares its endpoints are.
 _CUT, _SPLIT = b"thermocline.cut", b"thermocline.split"
 
 
@@ -100,7 +100,7 @@ class ServerAddress:
 class ServedPlan:
     """A planned statement. ``settings``: freshness, wait_for, cut, by name; ``cut`` is "" where the user may not know it.
 
-    ``endpoints`` are disjoint parts of the answer, of ``split`` where there are several; ``max_endpoints`` were asked for.
+    ``endpoints`` are disjoint shares of the answer, of ``split`` where there are several; ``max_endpoints`` were asked for.
     """
 
     address: ServerAddress
@@ -120,7 +120,7 @@ class ServedPlan:
         settings: Mapping[str, str] | None = None,
         max_endpoints: int = 1,
     ) -> ServedPlan:
-        """Have a server plan a statement; nothing is read. It decides whether its answer has parts to read side by side.
+        """Have a server plan a statement; nothing is read. It decides whether its answer has shares to read side by side.
 
         Raises:
             FederationError: the server's sentence, in the family its status stands for.
@@ -128,20 +128,20 @@ class ServedPlan:
         with address.connected() as connection, connection.cursor() as cursor:
             return _planned(cursor, address, sql, settings or {}, max_endpoints)
 
-    def rows(self, part: int = 0) -> Iterator[pa.RecordBatch]:
+    def rows(self, share: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an endpoint, as Spark holds them; the driver reads a few batches ahead.
 
         Raises:
             FederationError: as ``of``; a ticket whose time is over, without a cut to plan it again.
-            StalePlan: planned again, the answer has other columns or other parts.
+            StalePlan: planned again, the answer has other columns or other shares.
         """
         with self.address.connected() as connection, connection.cursor() as cursor:
-            for batch in self._opened(cursor, part):
+            for batch in self._opened(cursor, share):
                 yield in_spark(batch)
 
-    def _opened(self, cursor: flight_sql.Cursor, part: int) -> pa.RecordBatchReader:
+    def _opened(self, cursor: flight_sql.Cursor, share: int) -> pa.RecordBatchReader:
         try:
-            return _reader(cursor, self.endpoints[part])
+            return _reader(cursor, self.endpoints[share])
         except _client().DriverError as error:
             ours = _client().to_ours(error)
             # Over, or of a server that began again with another secret.
@@ -162,7 +162,7 @@ class ServedPlan:
             raise StalePlan(
                 "the server shares the answer's rows out in another way than when it was loaded; load() it again."
             )
-        return _reader(cursor, again.endpoints[part])
+        return _reader(cursor, again.endpoints[share])
 
 
 def settings_at(cut: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -220,23 +220,15 @@ class ServedTask:
         Raises:
             RuntimeError: with an error of ``planner.errors`` in its text.
         """
-        try:
+        with packing():
             yield from self.plan.rows(share.value)
-        except FederationError as error:
-            raise pack(error) from error
 
 
-class ServedReader(DataSourceReader):
+class ServedReader(SentReader, DataSourceReader):
     """Reads a plan, each endpoint in a task of its own."""
 
     def __init__(self, plan: ServedPlan) -> None:
-        self._task = ServedTask(plan)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return sent(self._task)
+        self._tasks = ServedTask(plan)
 
     def partitions(self) -> list[InputPartition]:
-        return [ServedShare(number) for number in range(len(self._task.plan.endpoints))]
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return self._task.read(partition)
+        return [ServedShare(number) for number in range(len(self._tasks.plan.endpoints))]

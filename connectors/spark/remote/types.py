@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from connectors.spark.columns import to_spark
+from connectors.spark.columns import inner_types, to_spark
 from planner.errors import UnsupportedType
 
 _PLAIN: dict[pa.DataType, pa.DataType] = {
@@ -55,13 +55,7 @@ def served_type(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", None if kind.tz is None else "UTC")
     if types.is_fixed_size_binary(kind):
         return pa.binary()
-    if types.is_map(kind):
-        return pa.map_(_field(kind.key_field), _field(kind.item_field))
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_field(kind.value_field))
-    if types.is_struct(kind):
-        return pa.struct([_field(kind.field(index)) for index in range(kind.num_fields)])
-    return kind
+    return inner_types(kind, served_type)
 
 
 def in_spark(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -76,12 +70,10 @@ def in_spark(rows: pa.RecordBatch) -> pa.RecordBatch:
         if isinstance(column.type, pa.BaseExtensionType):
             column = column.storage
         try:
-            # Of nanoseconds Spark keeps the microseconds.
-            column = (
-                column
-                if column.type == kind
-                else column.cast(kind, safe=not _is_fine(column.type))
-            )
+            if column.type != kind:
+                # Of nanoseconds Spark keeps the microseconds.
+                is_fine = types.is_timestamp(column.type) and column.type.unit == "ns"
+                column = column.cast(kind, safe=not is_fine)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UnsupportedType(
                 f"Spark does not hold a value of column {each.name}, of type {each.type}; cast it in the query.",
@@ -90,11 +82,3 @@ def in_spark(rows: pa.RecordBatch) -> pa.RecordBatch:
         columns.append(column)
         fields.append(pa.field(each.name, kind))
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _is_fine(kind: pa.DataType) -> bool:
-    return bool(types.is_timestamp(kind) and kind.unit == "ns")
-
-
-def _field(field: pa.Field) -> pa.Field:
-    return field.with_type(served_type(field.type))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -58,12 +59,11 @@ class Access:
     """Every way to prove an identity on one listener.
 
     ``verify`` checks passwords; None: there are none. ``remembers`` knows those it found right. ``recall`` knows the
-    users without one: for whom another replica's login has proved. ``tokens`` are asked in order about bearer tokens this
-    server did not give out itself. With ``certificates`` a call without credentials is made by the subject of
-    its client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one),
-    so passwords must come with every call. With ``allow_anonymous`` a call without credentials is served too,
-    and where there are no users a client that insists on sending some, a token too, is served as anonymous: for
-    loopback.
+    users without one: for whom another replica's login has proved. ``tokens`` are asked in order about bearer tokens
+    this server did not give out itself. With ``certificates`` a call without credentials is made by the subject of its
+    client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one), so passwords
+    must come with every call. With ``allow_anonymous`` a call without credentials is served too, and where there are no
+    users a client that insists on sending some, a token too, is served as anonymous: for loopback.
     """
 
     verify: Verify | None = None
@@ -155,28 +155,21 @@ def identify(header: str | None, access: Access) -> Bearer | ByCertificate | Cal
 def login_of(header: str | None) -> tuple[str, str] | None:
     """The user and password of a call's ``authorization`` header; None: another kind, or a wrong one."""
     scheme, _, value = (header or "").strip().partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        return _basic(value)
-    except Unauthenticated:
-        return None
+    with contextlib.suppress(Unauthenticated):
+        return _basic(value) if scheme.lower() == "basic" else None
+    return None
 
 
 def _basic(value: str) -> tuple[str, str]:
     # Go clients, ADBC among them, send base64 without its padding; surplus padding is ignored.
     try:
         decoded = base64.b64decode(value.strip() + "==")
-    except (binascii.Error, ValueError) as error:
-        raise Unauthenticated(
-            "The basic authorization is not base64 of user:password."
-        ) from error
+    except (binascii.Error, ValueError):
+        decoded = b""
     try:
         text = decoded.decode()
-    except UnicodeDecodeError:
-        text = decoded.decode(
-            "latin-1"
-        )  # what Node's btoa makes of ä; RFC 7617 names no charset
+    except UnicodeDecodeError:  # what Node's btoa makes of ä; RFC 7617 names no charset
+        text = decoded.decode("latin-1")
     user, colon, password = text.partition(":")
     if not colon:
         raise Unauthenticated("The basic authorization is not base64 of user:password.")

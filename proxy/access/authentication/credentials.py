@@ -22,6 +22,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -96,11 +97,9 @@ class Credentials:
         """Return who a static token was given to; None if it is not one."""
         self._current()
         digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-        name = self._by_digest.get(digest)
-        if name is None:
-            return None
+        name = self._by_digest.get(digest, "")
         stored = self._current().tokens.get(name)
-        if stored is None:
+        if stored is None or stored.sha256 != digest:
             return None
         return Caller(name, stored.groups, lambda: self._current().tokens.get(name) == stored)
 
@@ -122,12 +121,9 @@ class Credentials:
             self._file, self._by_digest = _load(self._path)
         except BadConfig as error:
             _log.error("the former credentials stay in force: %s", error)
-            return
-        _log.info(
-            "credentials read: %d users, %d tokens",
-            len(self._file.users),
-            len(self._file.tokens),
-        )
+        else:
+            users, tokens = len(self._file.users), len(self._file.tokens)
+            _log.info("credentials read: %d users, %d tokens", users, tokens)
 
 
 def make_token() -> tuple[str, str]:
@@ -138,14 +134,9 @@ def make_token() -> tuple[str, str]:
 
 def entry(section: str, name: str, key: str, value: str, groups: Sequence[str] = ()) -> str:
     """Return one entry of the file, as text to append."""
-    fields: dict[str, object] = {key: value}
-    if groups:
-        fields["groups"] = list(groups)
-    lines = [
-        f"{field_name} = {json.dumps(item, ensure_ascii=False)}\n"
-        for field_name, item in fields.items()
-    ]
-    return f"[{section}.{json.dumps(name, ensure_ascii=False)}]\n{''.join(lines)}\n"
+    text = partial(json.dumps, ensure_ascii=False)
+    listed = f"groups = {text(list(groups))}\n" if groups else ""
+    return f"[{section}.{text(name)}]\n{key} = {text(value)}\n{listed}\n"
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -159,43 +150,38 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 def _load(path: Path) -> tuple[_File, dict[str, str]]:
     """Read the file; tokens also by their digest."""
+
+    def wrong(what: str) -> BadConfig:
+        return BadConfig(f"{path}: {what}", file=str(path))
+
     try:
         with path.open("rb") as opened:
             data = opened.read(_MAX_FILE_BYTES + 1)
         if len(data) > _MAX_FILE_BYTES:
-            raise BadConfig(f"{path}: larger than {_MAX_FILE_BYTES:,} bytes.", file=str(path))
+            raise wrong(f"larger than {_MAX_FILE_BYTES:,} bytes.")
         file = msgspec.toml.decode(data, type=_File)
     except OSError as error:
-        raise BadConfig(
-            f"{path}: the credentials cannot be read ({error.strerror}); see server.credentials_file.",
-            file=str(path),
+        raise wrong(
+            f"the credentials cannot be read ({error.strerror}); see server.credentials_file."
         ) from error
     except RecursionError:
-        raise BadConfig(
-            f"{path}: nested too deeply for a file of [users.<name>] and [tokens.<name>]; correct it.",
-            file=str(path),
+        raise wrong(
+            "nested too deeply for a file of [users.<name>] and [tokens.<name>]; correct it."
         ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadConfig(
-            f"{path}: not a file of [users.<name>] and [tokens.<name>]: {error}.",
-            file=str(path),
-        ) from error
+        raise wrong(f"not a file of [users.<name>] and [tokens.<name>]: {error}.") from error
     for name, user in file.users.items():
         if not is_hash(user.password):
-            raise BadConfig(
-                f"{path}: users.{name}.password is not an argon2 hash; make one with `thermocline password`.",
-                file=str(path),
+            raise wrong(
+                f"users.{name}.password is not an argon2 hash; make one with `thermocline password`."
             )
     for name, token in file.tokens.items():
         if not _SHA256.fullmatch(token.sha256):
-            raise BadConfig(
-                f"{path}: tokens.{name}.sha256 is not the SHA-256 of a token in lower-case hexadecimal digits; "
-                f"make a token with `thermocline token`.",
-                file=str(path),
+            raise wrong(
+                f"tokens.{name}.sha256 is not the SHA-256 of a token in lower-case hexadecimal digits; make a token "
+                f"with `thermocline token`."
             )
     by_digest = {token.sha256: name for name, token in file.tokens.items()}
     if len(by_digest) < len(file.tokens) or file.users.keys() & file.tokens.keys():
-        raise BadConfig(
-            f"{path}: two entries have the same name or the same token.", file=str(path)
-        )
+        raise wrong("two entries have the same name or the same token.")
     return file, by_digest

@@ -1,8 +1,7 @@
 """The public keys of an identity provider (a JWKS), kept through rotations and outages.
 
-PyJWT's own client forgets its keys when one refresh fails (pyjwt #1162); here the last ones stay for
-``keep_s``. Keys are fetched when a token needs them, by the call that needs them; calls whose key is known do
-not wait for a refresh.
+PyJWT's own client forgets its keys when one refresh fails (pyjwt #1162); here the last ones stay for ``keep_s``. Keys
+are fetched when a token needs them, by the call that needs them; calls whose key is known do not wait for a refresh.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ for _handler in (
 _NOT_KEYS = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _REFRESH_S = 300.0
 #: Any caller can send tokens that name random keys.
-_RETRY_S = 10.0
-_TIMEOUT_S = 5.0
+_RETRY_S, _TIMEOUT_S = 10.0, 5.0
 
 
 class Jwks:
@@ -63,11 +61,9 @@ class Jwks:
         clock_s: Callable[[], float],
         keep_s: float = 3600.0,
     ) -> None:
-        self._issuer = issuer
-        self._url = url
         _require_https(url or issuer)
-        self._clock_s = clock_s
-        self._keep_s = keep_s
+        self._issuer, self._url = issuer, url
+        self._clock_s, self._keep_s = clock_s, keep_s
         self._fetching = threading.Lock()
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._fetched_s: float | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 import jwt
@@ -19,10 +20,17 @@ ALGORITHMS = frozenset(
 
 #: What Python raises of JSON that is nested too deep, and of numbers that are none or too large.
 _UNREADABLE = (ValueError, OverflowError, RecursionError)
+_REFUSALS: dict[type[Exception], str] = {
+    jwt.ExpiredSignatureError: "The token has expired. Get a new one.",
+    jwt.ImmatureSignatureError: "The token is not valid yet.",
+    jwt.InvalidAudienceError: "The token was issued for another audience.",
+    jwt.InvalidIssuerError: "The token was issued by somebody else.",
+}
 #: The end of the year 9999, in seconds since 1970.
 _LAST_S = 253_402_300_799
 
 
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class JwtTokens:
     """A ``TokenCheck``: tokens of one issuer for one audience.
 
@@ -34,32 +42,22 @@ class JwtTokens:
         BadConfig: an algorithm is not one of ``ALGORITHMS``.
     """
 
-    def __init__(
-        self,
-        *,
-        issuer: str,
-        audience: str,
-        keys: Jwks,
-        algorithms: Iterable[str] = ("RS256", "ES256"),
-        user_claim: str = "sub",
-        groups_claim: str | None = None,
-        leeway_s: float = 30.0,
-        now_s: Callable[[], float] = time.time,
-    ) -> None:
-        self._algorithms = sorted(algorithms)
-        refused = [name for name in self._algorithms if name not in ALGORITHMS]
-        if refused or not self._algorithms:
+    issuer: str
+    audience: str
+    keys: Jwks
+    algorithms: Collection[str] = ("RS256", "ES256")
+    user_claim: str = "sub"
+    groups_claim: str | None = None
+    leeway_s: float = 30.0
+    now_s: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        refused = sorted(set(self.algorithms) - ALGORITHMS)
+        if refused or not self.algorithms:
             raise BadConfig(
                 f"JWT algorithm {', '.join(refused) or 'list'} is not possible; choose from "
                 f"{', '.join(sorted(ALGORITHMS))}."
             )
-        self._issuer = issuer
-        self._audience = audience
-        self._keys = keys
-        self._user_claim = user_claim
-        self._groups_claim = groups_claim
-        self._leeway_s = leeway_s
-        self._now_s = now_s
 
     def __call__(self, token: str) -> Caller | None:
         """Return who a token speaks for; None if it is not a JWT at all.
@@ -72,52 +70,44 @@ class JwtTokens:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, *_UNREADABLE):
             return None
-        if header.get("alg") not in self._algorithms:
+        if header.get("alg") not in self.algorithms:
             raise Unauthenticated(
                 "The token is signed with an algorithm that is not accepted here."
             )
-        key = self._keys.key(header.get("kid"))
+        key = self.keys.key(header.get("kid"))
         if key is None:
             raise Unauthenticated("The token is signed with a key its issuer does not have.")
         claims = self._claims(token, key)
-        user = _claim(claims, self._user_claim)
+        user = _claim(claims, self.user_claim)
         if not isinstance(user, str) or not user:
-            raise Unauthenticated(f"The token has no claim {self._user_claim}.")
-        expires_s = _seconds(claims["exp"]) + self._leeway_s
-        return Caller(user, self._groups(claims), lambda: self._now_s() < expires_s)
+            raise Unauthenticated(f"The token has no claim {self.user_claim}.")
+        expires_s = _seconds(claims["exp"]) + self.leeway_s
+        return Caller(user, self._groups(claims), lambda: self.now_s() < expires_s)
 
     def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
         try:
             return jwt.decode(
                 token,
                 key.key,  # a JWK without "alg" is good for every algorithm of its type
-                algorithms=self._algorithms,
-                audience=self._audience,
-                issuer=self._issuer,
-                leeway=self._leeway_s,
+                algorithms=list(self.algorithms),
+                audience=self.audience,
+                issuer=self.issuer,
+                leeway=self.leeway_s,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except jwt.ExpiredSignatureError as error:
-            raise Unauthenticated("The token has expired. Get a new one.") from error
-        except jwt.ImmatureSignatureError as error:
-            raise Unauthenticated("The token is not valid yet.") from error
-        except jwt.InvalidAudienceError as error:
-            raise Unauthenticated("The token was issued for another audience.") from error
-        except jwt.InvalidIssuerError as error:
-            raise Unauthenticated("The token was issued by somebody else.") from error
         except jwt.MissingRequiredClaimError as error:
             raise Unauthenticated(f"The token has no claim {error.claim}.") from error
         except (jwt.PyJWTError, TypeError, *_UNREADABLE) as error:
-            raise Unauthenticated("The token's signature or contents are not valid.") from error
+            why = _REFUSALS.get(type(error), "The token's signature or contents are not valid.")
+            raise Unauthenticated(why) from error
 
     def _groups(self, claims: dict[str, Any]) -> frozenset[str]:
-        if self._groups_claim is None:
+        if self.groups_claim is None:
             return frozenset()
-        claim = _claim(claims, self._groups_claim)
+        claim = _claim(claims, self.groups_claim)
         names = claim.split() if isinstance(claim, str) else claim
-        return frozenset(
-            name for name in (names if isinstance(names, list) else ()) if isinstance(name, str)
-        )
+        listed = names if isinstance(names, list) else ()
+        return frozenset(name for name in listed if isinstance(name, str))
 
 
 def _seconds(value: Any) -> float:

@@ -39,10 +39,10 @@ class _Failures:
     @property
     def pause_s(self) -> float:
         surplus = self.count - FREE_TRIES
-        if surplus < 0:
-            return 0.0
         # The exponent is bounded first: a float's is, too.
-        return min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(surplus, 32))
+        return (
+            min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(surplus, 32)) if surplus >= 0 else 0.0
+        )
 
 
 class Lockout:

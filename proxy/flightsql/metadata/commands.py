@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class MetadataRequest:
     product: Product
     schemas_sent: SchemaCache
 
-    def filter(self, field: str) -> str | None:
+    def filter(self, field: str) -> Any:
         """An optional field: absent means no filter, an empty text "those that have none"."""
         return getattr(self.message, field) if self.message.HasField(field) else None
 
@@ -58,15 +58,12 @@ def _catalogs(request: MetadataRequest) -> pa.RecordBatch:
 def _db_schemas(request: MetadataRequest) -> pa.RecordBatch:
     in_catalog = _catalog_filter(request.filter("catalog"))
     like = _pattern(request.filter("db_schema_filter_pattern"))
-    rows = sorted(
-        (catalog, schema)
-        for catalog, schema in request.browsing.schemas(request.session)
+    rows = [
+        {"catalog_name": catalog, "db_schema_name": schema}
+        for catalog, schema in sorted(request.browsing.schemas(request.session))
         if in_catalog(catalog) and like(schema)
-    )
-    return pa.RecordBatch.from_pylist(
-        [{"catalog_name": catalog, "db_schema_name": schema} for catalog, schema in rows],
-        schemas.DB_SCHEMAS,
-    )
+    ]
+    return pa.RecordBatch.from_pylist(rows, schemas.DB_SCHEMAS)
 
 
 def _tables(request: MetadataRequest) -> Iterable[pa.RecordBatch]:
@@ -116,17 +113,14 @@ def _with_schemas(
 
 
 def _rows(tables: list[Table], schema: pa.Schema, *more: list[bytes]) -> pa.RecordBatch:
-    columns: list[Sequence[str] | Sequence[bytes]] = [
+    columns = [
         [table.catalog for table in tables],
         [table.schema for table in tables],
         [table.name for table in tables],
         [table.kind for table in tables],
         *more,
     ]
-    arrays = [
-        pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.record_batch(columns, schema=schema)
 
 
 def _table_schema(request: MetadataRequest, table: Table) -> bytes | None:
@@ -146,8 +140,6 @@ def _table_schema(request: MetadataRequest, table: Table) -> bytes | None:
 
 
 _NO_COLUMNS: bytes = pa.schema([]).serialize().to_pybytes()
-
-
 #: So many tables' schemas are remembered at most.
 _MAX_SCHEMAS = 50_000
 
@@ -188,8 +180,7 @@ def _sql_info(request: MetadataRequest) -> pa.RecordBatch:
 
 
 def _xdbc_type_info(request: MetadataRequest) -> pa.RecordBatch:
-    message = request.message
-    return xdbc_type_info(message.data_type if message.HasField("data_type") else None)
+    return xdbc_type_info(request.filter("data_type"))
 
 
 def _whole(

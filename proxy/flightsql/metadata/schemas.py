@@ -9,97 +9,63 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
-
-
-_utf8 = pa.utf8()
-_int32 = pa.int32()
-
-CATALOGS = pa.schema([_required("catalog_name", _utf8)])
-
-DB_SCHEMAS = pa.schema(
-    [pa.field("catalog_name", _utf8), _required("db_schema_name", _utf8)],
-)
-
-TABLES = pa.schema(
-    [
-        pa.field("catalog_name", _utf8),
-        pa.field("db_schema_name", _utf8),
-        _required("table_name", _utf8),
-        _required("table_type", _utf8),
+def _fields(names: str, kind: pa.DataType | None = None) -> list[pa.Field]:
+    """Fields of these names, all of one type, by default text; those with a question mark may be null."""
+    kind = kind or pa.utf8()
+    return [
+        pa.field(name.rstrip("?"), kind, nullable=name.endswith("?")) for name in names.split()
     ]
-)
 
-TABLES_WITH_SCHEMA = TABLES.append(_required("table_schema", pa.binary()))
 
-TABLE_TYPES = pa.schema([_required("table_type", _utf8)])
+_INT32 = pa.int32()
 
+CATALOGS = pa.schema(_fields("catalog_name"))
+DB_SCHEMAS = pa.schema(_fields("catalog_name? db_schema_name"))
+TABLES = pa.schema(_fields("catalog_name? db_schema_name? table_name table_type"))
+TABLES_WITH_SCHEMA = pa.schema([*TABLES, *_fields("table_schema", pa.binary())])
+TABLE_TYPES = pa.schema(_fields("table_type"))
 PRIMARY_KEYS = pa.schema(
     [
-        pa.field("catalog_name", _utf8),
-        pa.field("db_schema_name", _utf8),
-        _required("table_name", _utf8),
-        _required("column_name", _utf8),
-        _required("key_sequence", _int32),
-        pa.field("key_name", _utf8),
+        *_fields("catalog_name? db_schema_name? table_name column_name"),
+        *_fields("key_sequence", _INT32),
+        *_fields("key_name?"),
     ]
 )
-
 FOREIGN_KEYS = pa.schema(
     [
-        pa.field("pk_catalog_name", _utf8),
-        pa.field("pk_db_schema_name", _utf8),
-        _required("pk_table_name", _utf8),
-        _required("pk_column_name", _utf8),
-        pa.field("fk_catalog_name", _utf8),
-        pa.field("fk_db_schema_name", _utf8),
-        _required("fk_table_name", _utf8),
-        _required("fk_column_name", _utf8),
-        _required("key_sequence", _int32),
-        pa.field("fk_key_name", _utf8),
-        pa.field("pk_key_name", _utf8),
-        _required("update_rule", pa.uint8()),
-        _required("delete_rule", pa.uint8()),
+        *_fields("pk_catalog_name? pk_db_schema_name? pk_table_name pk_column_name"),
+        *_fields("fk_catalog_name? fk_db_schema_name? fk_table_name fk_column_name"),
+        *_fields("key_sequence", _INT32),
+        *_fields("fk_key_name? pk_key_name?"),
+        *_fields("update_rule delete_rule", pa.uint8()),
     ]
 )
-
-_int32_list = pa.list_(pa.field("item", _int32))
-
 #: The members in the order of their type codes 0 to 5.
 SQL_INFO_VALUE = pa.dense_union(
     [
-        _required("string_value", _utf8),
-        _required("bool_value", pa.bool_()),
-        _required("bigint_value", pa.int64()),
-        _required("int32_bitmask", _int32),
-        _required("string_list", pa.list_(pa.field("item", _utf8))),
-        _required("int32_to_int32_list_map", pa.map_(_int32, _int32_list)),
+        *_fields("string_value"),
+        *_fields("bool_value", pa.bool_()),
+        *_fields("bigint_value", pa.int64()),
+        *_fields("int32_bitmask", _INT32),
+        *_fields("string_list", pa.list_(*_fields("item?"))),
+        *_fields(
+            "int32_to_int32_list_map", pa.map_(_INT32, pa.list_(*_fields("item?", _INT32)))
+        ),
     ]
 )
-
-SQL_INFO = pa.schema([_required("info_name", pa.uint32()), _required("value", SQL_INFO_VALUE)])
-
+SQL_INFO = pa.schema([*_fields("info_name", pa.uint32()), *_fields("value", SQL_INFO_VALUE)])
 XDBC_TYPE_INFO = pa.schema(
     [
-        _required("type_name", _utf8),
-        _required("data_type", _int32),
-        pa.field("column_size", _int32),
-        pa.field("literal_prefix", _utf8),
-        pa.field("literal_suffix", _utf8),
-        pa.field("create_params", pa.list_(_required("item", _utf8))),
-        _required("nullable", _int32),
-        _required("case_sensitive", pa.bool_()),
-        _required("searchable", _int32),
-        pa.field("unsigned_attribute", pa.bool_()),
-        _required("fixed_prec_scale", pa.bool_()),
-        pa.field("auto_increment", pa.bool_()),
-        pa.field("local_type_name", _utf8),
-        pa.field("minimum_scale", _int32),
-        pa.field("maximum_scale", _int32),
-        _required("sql_data_type", _int32),
-        pa.field("datetime_subcode", _int32),
-        pa.field("num_prec_radix", _int32),
-        pa.field("interval_precision", _int32),
+        *_fields("type_name"),
+        *_fields("data_type column_size?", _INT32),
+        *_fields("literal_prefix? literal_suffix?"),
+        *_fields("create_params?", pa.list_(*_fields("item"))),
+        *_fields("nullable", _INT32),
+        *_fields("case_sensitive", pa.bool_()),
+        *_fields("searchable", _INT32),
+        *_fields("unsigned_attribute? fixed_prec_scale auto_increment?", pa.bool_()),
+        *_fields("local_type_name?"),
+        *_fields("minimum_scale? maximum_scale? sql_data_type datetime_subcode?", _INT32),
+        *_fields("num_prec_radix? interval_precision?", _INT32),
     ]
 )

@@ -46,68 +46,40 @@ class Product:
 _CASE_INSENSITIVE = 1
 _NULLS_AT_END = 3
 
+
+def _each(codes: str, member: Member, value: Value) -> dict[int, tuple[Member, Value]]:
+    return dict.fromkeys(map(int, codes.split()), (member, value))
+
+
 # Bit positions are the ordinals of the enums in FlightSql.proto.
 _CONSTANTS: dict[int, tuple[Member, Value]] = {
-    3: (Member.BOOL, True),  # read only
-    4: (Member.BOOL, True),  # SQL
-    5: (Member.BOOL, False),  # Substrait; 6 and 7 are its versions
-    6: (Member.STRING, ""),
-    7: (Member.STRING, ""),
-    8: (Member.INT32, 0),  # transactions: none
-    9: (Member.BOOL, True),  # cancel
-    10: (Member.BOOL, False),  # bulk ingestion
-    11: (Member.BOOL, False),
-    100: (Member.INT32, 0),  # statement timeout, 0: none by the protocol
-    101: (Member.INT32, 0),
-    500: (Member.BOOL, False),  # DDL of catalogs, schemas, tables
-    501: (Member.BOOL, False),
-    502: (Member.BOOL, False),
-    503: (Member.BIGINT, _CASE_INSENSITIVE),
+    # Read only, SQL, cancel, all tables selectable, column aliases, NULL plus anything is NULL, table aliases,
+    # expressions in ORDER BY (two), LIKE ... ESCAPE, NOT NULL columns.
+    **_each("3 4 9 506 515 516 518 520 521 523 524 532 539 556", Member.BOOL, True),
+    # Substrait, bulk ingestion (two), DDL of catalogs, schemas and tables; 563: transactions.
+    **_each("5 10 11 500 501 502 519 527 536 537 563 565 566", Member.BOOL, False),
+    **_each("572 573 574 575 576", Member.BOOL, False),
+    **_each("6 7 514", Member.STRING, ""),  # 6 and 7: versions of Substrait
+    # Transactions; 100 and 101: statement timeouts, of which the protocol sets none.
+    **_each("8 100 101 533 534 535 568 570 571", Member.INT32, 0),
+    **_each("503 505", Member.BIGINT, _CASE_INSENSITIVE),
     504: (Member.STRING, '"'),
-    505: (Member.BIGINT, _CASE_INSENSITIVE),
-    506: (Member.BOOL, True),  # all tables selectable
     507: (Member.BIGINT, _NULLS_AT_END),
     513: (Member.STRING, ESCAPE),
-    514: (Member.STRING, ""),
-    515: (Member.BOOL, True),  # column aliases
-    516: (Member.BOOL, True),  # NULL plus anything is NULL
     517: (Member.MAP, {}),
-    518: (Member.BOOL, True),  # table aliases
-    519: (Member.BOOL, False),
-    520: (Member.BOOL, True),  # expressions in ORDER BY
-    521: (Member.BOOL, True),
     522: (Member.INT32, 0b11),  # GROUP BY
-    523: (Member.BOOL, True),  # LIKE ... ESCAPE
-    524: (Member.BOOL, True),  # NOT NULL columns
     525: (Member.INT32, 0b111),  # grammar
     526: (Member.INT32, 0b1),  # SQL-92 entry level
-    527: (Member.BOOL, False),
     528: (Member.INT32, 0b110),  # outer joins
     529: (Member.STRING, "schema"),
     530: (Member.STRING, "procedure"),
     531: (Member.STRING, "catalog"),  # ODBC takes an empty term for "no catalogs"
-    532: (Member.BOOL, True),
-    533: (Member.INT32, 0),
-    534: (Member.INT32, 0),
-    535: (Member.INT32, 0),
-    536: (Member.BOOL, False),
-    537: (Member.BOOL, False),
     538: (Member.INT32, 0b1111),  # subqueries
-    539: (Member.BOOL, True),
     540: (Member.INT32, 0b11),  # UNION, UNION ALL
     **dict.fromkeys((*range(541, 556), *range(557, 562)), (Member.BIGINT, 0)),  # no limit
-    556: (Member.BOOL, True),
     562: (Member.BIGINT, 0),  # isolation level: the one value all three readings share
-    563: (Member.BOOL, False),  # transactions
     564: (Member.INT32, 0b1),
-    565: (Member.BOOL, False),
-    566: (Member.BOOL, False),
-    567: (Member.INT32, 0b10),  # forward-only results
-    568: (Member.INT32, 0),
-    569: (Member.INT32, 0b10),  # read-only, forward-only
-    570: (Member.INT32, 0),
-    571: (Member.INT32, 0),
-    **dict.fromkeys(range(572, 577), (Member.BOOL, False)),
+    **_each("567 569", Member.INT32, 0b10),  # forward-only results, read-only
 }
 
 

@@ -58,15 +58,14 @@ def _of_column(
         "IS_CASE_SENSITIVE": "1" if name == "VARCHAR" else "0",
         "IS_READ_ONLY": "1",
         "IS_SEARCHABLE": "1",
+        "PRECISION": sql.precision,
+        "SCALE": sql.scale,
+        "REMARKS": None if comment is None else comment.decode(),
     }
-    if sql.precision is not None:
-        metadata["PRECISION"] = str(sql.precision)
-    if sql.scale is not None:
-        metadata["SCALE"] = str(sql.scale)
-    if comment is not None:
-        metadata["REMARKS"] = comment.decode()
     return tuple(
-        (f"{_PREFIX}{key}".encode(), value.encode()) for key, value in metadata.items()
+        (f"{_PREFIX}{key}".encode(), str(value).encode())
+        for key, value in metadata.items()
+        if value is not None
     )
 
 

@@ -3,10 +3,8 @@
 Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends its gRPC call, and only
 ``is_cancelled`` of that call shows it. One thread polls all calls.
 
-Ends connections of clients. It is the one way to end a call that waits for its client inside gRPC.
-
-A synchronous gRPC server reads and writes with no time limit, and pyarrow gives no way to cancel a call from
-here. A connection that is shut down ends its calls at once: reads find the end of the upload, writes fail.
+A synchronous gRPC server reads and writes with no time limit, and pyarrow gives no way to cancel a call from here. So
+the connection of one that waits for its client is shut down: reads find the end of the upload, writes fail.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import unquote
 
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
@@ -32,50 +29,22 @@ from proxy.session import Cancellation, Deadline
 
 _log = logging.getLogger(__name__)
 
-# How often to look for clients that left. With more than _POLLS calls they take turns, so it takes longer.
+#: How often to look for clients that left. With more than _POLLS calls they take turns, so it takes longer.
 POLL_S = 0.05
-
-# Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms.
-_POLLS = 10
-
+#: Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms. So the pause
+#: is this many times as long as the asking took, up to so many seconds.
+_POLLS, _PAUSES, _MAX_PAUSE_S = 10, 20, 0.5
 #: It goes on looking for so long after the last call: a wake for each small statement would take Python's lock from it.
 _AWAKE_S = 1.0
-
-# So the pause is this many times as long as the asking took, up to so many seconds.
-_PAUSES, _MAX_PAUSE_S = 20, 0.5
-
-# gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
+#: gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
 MAX_CALLS = 704
-
 #: The one owner under which failures of unknown callers count.
 _UNKNOWN = ("unknown",)
-
 _READ_LONGER = (
     "The answer was not read to its end within {:g} s. Read faster, or raise answer_timeout_s."
 )
-
 #: Close the connection of a cancelled call that is still inside gRPC after this time.
 _HANG_UP_S = 1.0
-
-
-class _Blaming:
-    __slots__ = ("_cancellation",)
-
-    def __init__(self, cancellation: Cancellation) -> None:
-        self._cancellation = cancellation
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        reason = self._cancellation.reason
-        if isinstance(error, Exception) and reason is not None and reason is not error:
-            raise reason from error
 
 
 class Call:
@@ -154,13 +123,6 @@ class Call:
         """Have ``left`` polled until the call ends: whether the client is gone."""
         with self._lock:
             self._left = left
-
-    def blaming(self) -> _Blaming:
-        """Replace any error raised after cancellation with the reason for the cancellation.
-
-        An interrupted engine knows only that it was interrupted.
-        """
-        return _Blaming(self.cancellation)
 
     def poll(self) -> None:
         self.polled_s = time.monotonic()
@@ -285,8 +247,8 @@ class Calls:
         if self._draining:
             raise _shutting_down()
 
-    def drain(self, deadline_s: float) -> int:
-        """Let nothing new begin and wait for what runs; return what still ran at the deadline."""
+    def drain(self, deadline_s: float) -> bool:
+        """Let nothing new begin and wait for what runs; False if a call still ran at the deadline."""
         self._draining = True
         return self._wait_until_idle(deadline_s)
 
@@ -299,27 +261,23 @@ class Calls:
         for call in live:
             call.cancellation.request(reason)
 
-    def close(self, deadline_s: float) -> int:
-        """Refuse new calls, give up the running ones; return how many ignored it until the deadline."""
+    def close(self, deadline_s: float) -> bool:
+        """Refuse new calls, give up the running ones; False if one ignored it until the deadline."""
         self.give_up(_shutting_down())
         return self._wait_until_idle(deadline_s)
 
-    def _wait_until_idle(self, deadline_s: float) -> int:
-        until = time.monotonic() + deadline_s
+    def _wait_until_idle(self, deadline_s: float) -> bool:
         with self._changed:
-            while self._live and (left_s := until - time.monotonic()) > 0:
-                self._changed.wait(left_s)
-            return len(self._live)
+            return self._changed.wait_for(lambda: not self._live, deadline_s)
 
     def _end_hanging(self, live: tuple[Call, ...]) -> None:
         """End the connections of calls that do not end, unless calls of others come over them, as by a proxy."""
-        peers = {call.record.peer for call in live if call.hangs()} - {None}
-        if not peers:
-            return
-        owners = {
-            peer: {call.owner for call in live if call.record.peer == peer} for peer in peers
+        peers = {call.record.peer for call in live if call.hangs()}
+        alone = {
+            peer
+            for peer in peers
+            if peer is not None and len({c.owner for c in live if c.record.peer == peer}) == 1
         }
-        alone = {peer for peer in peers if peer is not None and len(owners[peer]) == 1}
         if alone:
             hang_up(alone)
 
@@ -356,10 +314,9 @@ def _shutting_down() -> FederationError:
 _OWN_FILES = Path("/proc/self/fd")
 
 
-def hang_up(peers: AbstractSet[str]) -> int:
-    """Shut down the connections whose other ends these are, as gRPC names them; return how many there were."""
+def hang_up(peers: AbstractSet[str]) -> None:
+    """Shut down the connections whose other ends these are, as gRPC names them."""
     addresses = {_address(peer) for peer in peers}
-    count = 0
     for name in os.listdir(_OWN_FILES):  # noqa: PTH208 - numbers, and one may be gone by now
         try:
             # A duplicate: the number may be another file a moment later.
@@ -371,10 +328,8 @@ def hang_up(peers: AbstractSet[str]) -> int:
                 host, port = duplicate.getpeername()[:2]
                 if (str(host).removeprefix("::ffff:"), port) in addresses:
                     duplicate.shutdown(socket.SHUT_RDWR)
-                    count += 1
             except (OSError, ValueError):
                 continue
-    return count
 
 
 def _address(peer: str) -> tuple[str, int] | None:

@@ -28,15 +28,13 @@ from proxy.flightsql.outgoing import HUGEINTS, MAX_MESSAGE_BYTES, PROFILES, UNIT
 from proxy.flightsql.state.calls import Call
 from proxy.session import OptionValue, Prepared, Session
 
-# A tool that never closes its statements is stopped here, not by the server's memory.
+#: A tool that never closes its statements is stopped here, not by the server's memory.
 MAX_STATEMENTS = 1_000
-
 #: Tickets a session remembers, so that they can be cancelled; older ones are good, but not to be cancelled.
 MAX_TICKETS = 1_000
-
 #: Answers to calls made at the same moment each carry a cookie, and the client keeps any one of them.
 _MAX_COOKIES = 4
-
+_LARGEST_MESSAGE_BYTES = 2**31 - 1
 #: What a session is found by. A tuple: parts that were joined could be split in another way.
 Key: TypeAlias = tuple[Hashable, ...]
 
@@ -157,30 +155,26 @@ class ClientSession:
         Raises:
             Cancelled: it was cancelled before.
         """
-        digest = _digest(ticket)
-        with self._lock:
-            fate = self._tickets.get(digest)
-            if fate is Fate.CANCELLED:
-                raise Cancelled("The statement was cancelled.")
-            if fate is not None:
-                self._tickets[digest] = Fate.FETCHED
+        if self._pass(ticket, Fate.FETCHED) is Fate.CANCELLED:
+            raise Cancelled("The statement was cancelled.")
 
     def cancel(self, ticket: bytes) -> Fate | None:
         """Make a ticket void; return what it was before, None where this session was not given it."""
+        return self._pass(ticket, Fate.CANCELLED)
+
+    def _pass(self, ticket: bytes, fate: Fate) -> Fate | None:
+        """Give a ticket that was not cancelled another fate; return the one before."""
         digest = _digest(ticket)
         with self._lock:
-            fate = self._tickets.get(digest)
-            if fate is not None:
-                self._tickets[digest] = Fate.CANCELLED
-            return fate
+            before = self._tickets.get(digest)
+            if before not in (None, Fate.CANCELLED):
+                self._tickets[digest] = fate
+            return before
 
 
 def _digest(ticket: bytes) -> bytes:
     # A ticket holds the whole statement: a session remembers a thousand of them by their digests.
     return hashlib.sha256(ticket).digest()
-
-
-_LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
 def _text(name: str, value: OptionValue) -> OptionValue:
@@ -193,16 +187,14 @@ def _freshness(name: str, value: OptionValue) -> OptionValue:
     return str(parse_freshness(str(_text(name, value))))
 
 
-def _wait_for(name: str, value: OptionValue) -> OptionValue:
-    text = str(_text(name, value))
-    parse_wait_for(text)
-    return text
+def _parsed(parse: Callable[[str], object]) -> Callable[[str, OptionValue], OptionValue]:
+    """A text that ``parse`` takes."""
 
+    def read(name: str, value: OptionValue) -> OptionValue:
+        parse(str(_text(name, value)))
+        return value
 
-def _cut(name: str, value: OptionValue) -> OptionValue:
-    text = str(_text(name, value))
-    parse_cut(text)
-    return text
+    return read
 
 
 def _one_of(*choices: str) -> Callable[[str, OptionValue], OptionValue]:
@@ -228,31 +220,27 @@ def _message_bytes(name: str, value: OptionValue) -> OptionValue:
 
 #: Settings the backend goes by; the others are of this layer and live in ``Session.options``.
 _OF_THE_BACKEND = ("catalog", "schema", "time_zone", "freshness", "wait_for", "cut")
-
 #: Headers that set something for their own call only, beside those of a session's first call.
 OF_ONE_CALL = {
     "thermocline-freshness": "freshness",
     "thermocline-wait-for": "wait_for",
     "thermocline-cut": "cut",
 }
-
 #: In the order they take effect: a schema is looked for in the catalog set with it.
 SETTINGS: Mapping[str, Callable[[str, OptionValue], OptionValue]] = {
     "catalog": _text,
     "schema": _text,
     "time_zone": _text,
     "freshness": _freshness,
-    "wait_for": _wait_for,
-    "cut": _cut,
+    "wait_for": _parsed(parse_wait_for),
+    "cut": _parsed(parse_cut),
     "profile": _one_of(*PROFILES),
     "hugeint": _one_of(*HUGEINTS),
     "timestamp_unit": _one_of(*UNITS),
     "max_message_bytes": _message_bytes,
 }
-
 #: Other names the same things go by: Power BI's connector sends a database, DuckDB and Postgres say TimeZone.
 ALIASES = {"database": "catalog", "timezone": "time_zone", "search_path": "schema"}
-
 #: More readers than this of one answer would be slower, and keep others waiting.
 MAX_ENDPOINTS = 64
 
@@ -293,10 +281,9 @@ def with_settings(
     """
     requested = dict(changes)
     for name, read in SETTINGS.items():
-        if name not in requested:
-            continue
-        value = requested[name]
-        session = _with(session, name, None if value is None else read(name, value))
+        if name in requested:
+            value = requested[name]
+            session = _with(session, name, None if value is None else read(name, value))
     return session
 
 
@@ -315,10 +302,10 @@ def _with(session: Session, name: str, value: OptionValue | None) -> Session:
 
 def settings_of(session: Session) -> dict[str, OptionValue]:
     """What is set, defaults of the backend included."""
-    settings = {name: getattr(session, name) for name in _OF_THE_BACKEND}
-    return {name: value for name, value in settings.items() if value is not None} | dict(
+    settings = {name: getattr(session, name) for name in _OF_THE_BACKEND} | dict(
         session.options
     )
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def max_message_bytes(session: Session) -> int:

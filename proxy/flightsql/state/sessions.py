@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
 
 from cachetools import FIFOCache
 
@@ -23,13 +25,20 @@ from proxy.flightsql.state.client_session import ClientSession, Key, of_token, w
 from proxy.flightsql.state.tokens import SessionTokens, local_token
 from proxy.session import Session
 
-MAX_SESSIONS = 10_000
-IDLE_TIMEOUT_S = 1_800.0
 #: Tokens remembered as void, the latest.
 MAX_VOID = 100_000
 
 #: What a session starts with: the settings among the headers of its first call.
 Opening = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """Servers with one ``session_secret`` and the same users take each other's session tokens; without one, none."""
+
+    max_sessions: int = 10_000
+    idle_timeout_s: float = 1_800.0
+    session_secret: bytes | None = field(default=None, repr=False)
 
 
 class Sessions:
@@ -39,19 +48,15 @@ class Sessions:
         self,
         browsing: Browsing,
         policy: ServerPolicy,
-        *,
+        options: SessionOptions,
         clock_s: Callable[[], float],
-        idle_timeout_s: float = IDLE_TIMEOUT_S,
-        max_sessions: int = MAX_SESSIONS,
-        tokens: SessionTokens | None = None,
     ) -> None:
-        """``tokens`` lets in sessions that another replica opened; without it none are."""
         self._browsing = browsing
         self._clock_s = clock_s
-        self._idle_timeout_s = idle_timeout_s
-        self._max_sessions = max_sessions
+        self._options = options
         self._policy = policy
-        self._tokens = tokens
+        secret = options.session_secret
+        self._tokens = None if secret is None else SessionTokens(secret, time.time)
         #: Tokens of sessions that ended here: they stay void, though their seal is good.
         self._void: FIFOCache[str, None] = FIFOCache(MAX_VOID)
         self._lock = threading.Lock()
@@ -109,9 +114,8 @@ class Sessions:
         peer: str,
         identity: Caller,
         opening: Opening,
-        *,
-        cookie: str | None = None,
-        offered: str | None = None,
+        cookie: str | None,
+        offered: str | None,
     ) -> ClientSession:
         """Return the session of a call without a token, starting it where there is none.
 
@@ -235,10 +239,10 @@ class Sessions:
 
     def _expire(self) -> None:
         now_s = self._clock_s()
-        if now_s - self._swept_s < self._idle_timeout_s / 100:
+        if now_s - self._swept_s < self._options.idle_timeout_s / 100:
             return
         self._swept_s = now_s
-        oldest_s = now_s - self._idle_timeout_s
+        oldest_s = now_s - self._options.idle_timeout_s
         for client in tuple(self._clients.values()):
             if client.used_s >= oldest_s:
                 break
@@ -249,21 +253,20 @@ class Sessions:
         """End the session that was idle longest where there are too many: of this user, or of all."""
         most = self._policy.limits_of(identity.user, identity.groups).max_sessions
         if most is not None:
-            own = self._of_user.get(identity.user, OrderedDict())
-            if len(own) >= most:
-                self._end_idlest(
-                    own,
-                    f"All {most} sessions one user may have are at work. Close some, or raise "
-                    f"max_sessions_per_user.",
-                )
-        if len(self._clients) >= self._max_sessions:
             self._end_idlest(
-                self._clients,
-                f"All {self._max_sessions} sessions of this server are at work. Retry later.",
+                self._of_user.get(identity.user, {}),
+                most,
+                f"All {most} sessions one user may have are at work. Close some, or raise max_sessions_per_user.",
             )
+        most = self._options.max_sessions
+        refusal = f"All {most} sessions of this server are at work. Retry later."
+        self._end_idlest(self._clients, most, refusal)
 
-    def _end_idlest(self, clients: Mapping[Key, ClientSession], refusal: str) -> None:
-        idlest = next((client for client in clients.values() if not client.calls), None)
-        if idlest is None:
-            raise Overloaded(refusal)
-        self._drop(idlest)
+    def _end_idlest(
+        self, clients: Mapping[Key, ClientSession], most: int, refusal: str
+    ) -> None:
+        if len(clients) >= most:
+            idlest = next((client for client in clients.values() if not client.calls), None)
+            if idlest is None:
+                raise Overloaded(refusal)
+            self._drop(idlest)

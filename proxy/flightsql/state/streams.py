@@ -15,15 +15,13 @@ from proxy.access.fairness import Queue, Waiter
 from proxy.flightsql.state.calls import Call
 
 #: Longest pause that is recommended, and the weight of the latest in how long slots are in use.
-_MAX_RETRY_S = 60
-_SMOOTHING = 0.2
+_MAX_RETRY_S, _SMOOTHING = 60, 0.2
 #: Statements a user may have at work at first, beside other users. More of them at once are not faster.
 FIRST_AT_WORK = max(4, 2 * len(os.sched_getaffinity(0)))
 #: A statement shorter than the first raises its user's number at work by one, one longer than the second halves it.
 _QUICK_S, _LONG_S = 1.0, 5.0
 #: Forget a user this long after the last statement. Remember at most this many.
-_GONE_S = 600.0
-_MAX_USERS = 1_000
+_GONE_S, _MAX_USERS = 600.0, 1_000
 #: How often the first of those who wait looks whether slow readers have left room.
 _READER_LOOK_S = 0.5
 

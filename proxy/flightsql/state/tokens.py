@@ -19,9 +19,8 @@ from dataclasses import dataclass
 
 from proxy.access.authentication.callers import Caller
 
-_VERSION = "tc1"
-#: Of tokens that only the server knows that gave them out.
-_LOCAL = "tc0"
+#: Of tokens with a seal, and of those that only the server knows that gave them out.
+_VERSION, _LOCAL = "tc1", "tc0"
 #: A replica takes another's token for so long; a session that is in use lasts longer where it is.
 LIFETIME_S = 12 * 3600
 MAX_TOKEN_CHARS = 8_192

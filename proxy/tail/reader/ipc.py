@@ -78,13 +78,13 @@ class Channel:
         Ended
         """
         text = json.dumps(header).encode()
-        parts = [memoryview(_LENGTHS.pack(len(text), len(body)) + text), memoryview(body)]
+        frames = [memoryview(_LENGTHS.pack(len(text), len(body)) + text), memoryview(body)]
         try:
-            sent = self._socket.sendmsg(parts)
-            for part in parts:
-                if sent < len(part):
-                    self._socket.sendall(part[sent:])
-                sent = max(0, sent - len(part))
+            sent = self._socket.sendmsg(frames)
+            for frame in frames:
+                if sent < len(frame):
+                    self._socket.sendall(frame[sent:])
+                sent = max(0, sent - len(frame))
         except OSError as error:
             raise Ended from error
 
@@ -98,8 +98,8 @@ class Channel:
         try:
             if timeout_s != self._timeout_s:
                 # On the socket itself: ``settimeout`` makes Python poll before each call.
-                seconds, part = divmod(timeout_s or 0.0, 1)
-                limit = _TIME.pack(int(seconds), int(part * 1_000_000))
+                seconds, frame = divmod(timeout_s or 0.0, 1)
+                limit = _TIME.pack(int(seconds), int(frame * 1_000_000))
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
                 self._timeout_s = timeout_s
             text_bytes, body_bytes = _LENGTHS.unpack(self._exactly(_LENGTHS.size))
@@ -172,7 +172,8 @@ def send_confirmed(channel: Channel) -> None:
 
 
 def send_error(channel: Channel, error: FederationError) -> None:
-    facts = {name: value for name, value in error.facts.items() if _is_plain(value)}
+    plain = str | int | float | bool | None
+    facts = {name: value for name, value in error.facts.items() if isinstance(value, plain)}
     channel.send({"error": [type(error).__name__, error.message, facts]})
 
 
@@ -237,10 +238,6 @@ def _error(kind: str, message: str, facts: Mapping[str, object]) -> FederationEr
     if not (isinstance(error_class, type) and issubclass(error_class, FederationError)):
         error_class = InternalError
     return error_class(message, **facts)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float | bool | None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.offsets import NO_EPOCHS, OffsetRange
+from planner.offsets import NO_EPOCHS
 from planner.ports import Decoder, DecoderFactory, Log, TopicSource
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.ipc import ReadRequest
 from proxy.tail.reader.prefetch import Prefetcher, read_ahead
 from proxy.tail.reader.source import (
+    ByPartition,
     Pieces,
+    Ranges,
     Subscription,
     TailSource,
     TopicReader,
@@ -33,11 +35,7 @@ def local_readers(
 ) -> TopicReaders:
     """Read ``log`` in threads of this process. ``give_back`` is called when much was read: its memory is free then."""
     return lambda source: LocalReader(
-        log,
-        source,
-        decoder_for(source.table, source.schema, source.binding),
-        pacing,
-        give_back,
+        log, source, decoder_for(source.table, source.schema, source.binding), pacing, give_back
     )
 
 
@@ -53,9 +51,7 @@ class LocalReader:
     def topic_source(self) -> TopicSource:
         return TopicSource.of(self.decoder, self.source.topic, self.source.topic_id)
 
-    def follow(
-        self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
-    ) -> Subscription:
+    def follow(self, starts: ByPartition, epochs: ByPartition = NO_EPOCHS) -> Subscription:
         return Prefetcher(
             lambda: self.log.follow(self.topic_source, starts, epochs),
             self.decoder,
@@ -65,30 +61,25 @@ class LocalReader:
         )
 
     def fetch(
-        self,
-        ranges: Sequence[OffsetRange],
-        timeout_s: float,
-        epochs: Mapping[int, int] = NO_EPOCHS,
+        self, ranges: Ranges, timeout_s: float, epochs: ByPartition = NO_EPOCHS
     ) -> Pieces:
         pieces = self._pieces(ranges, timeout_s, epochs)
-        return read_ahead(pieces) if sum(map(len, ranges)) > MUCH_OFFSETS else pieces
+        return read_ahead(pieces) if _are_much(ranges) else pieces
 
-    def fetches_sooner(self, ranges: Sequence[OffsetRange]) -> bool:
+    def fetches_sooner(self, ranges: Ranges) -> bool:
         """See ``TopicReader.fetches_sooner``: both are threads of this process."""
         del ranges
         return False
 
-    def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+    def check_history(self, offsets: ByPartition, epochs: ByPartition) -> None:
         self.log.check_history(self.topic_source, offsets, epochs)
 
-    def _pieces(
-        self, ranges: Sequence[OffsetRange], timeout_s: float, epochs: Mapping[int, int]
-    ) -> Pieces:
+    def _pieces(self, ranges: Ranges, timeout_s: float, epochs: ByPartition) -> Pieces:
         batches = self.log.fetch(self.topic_source, ranges, timeout_s=timeout_s, epochs=epochs)
         with contextlib.closing(batches):
             for batch in batches:
                 yield self.decoder.decode(batch)
-        if sum(map(len, ranges)) > MUCH_OFFSETS:
+        if _are_much(ranges):
             self.give_back()
 
 
@@ -103,34 +94,27 @@ class _RemoteReader:
     source: TailSource
     local: TopicReader
 
-    def follow(
-        self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
-    ) -> Subscription:
+    def follow(self, starts: ByPartition, epochs: ByPartition = NO_EPOCHS) -> Subscription:
         request = ReadRequest(self.source, starts=dict(starts), epochs=dict(epochs))
         return self.ingestion.begin_job(request)
 
     def fetch(
-        self,
-        ranges: Sequence[OffsetRange],
-        timeout_s: float,
-        epochs: Mapping[int, int] = NO_EPOCHS,
+        self, ranges: Ranges, timeout_s: float, epochs: ByPartition = NO_EPOCHS
     ) -> Pieces:
-        if _are_much(ranges):
-            request = ReadRequest(
-                self.source, ranges=tuple(ranges), timeout_s=timeout_s, epochs=dict(epochs)
-            )
-            return _fetched(self.ingestion, request)
-        return self.local.fetch(ranges, timeout_s, epochs)
+        if not _are_much(ranges):
+            return self.local.fetch(ranges, timeout_s, epochs)
+        request = ReadRequest(self.source, None, tuple(ranges), timeout_s, dict(epochs))
+        return _fetched(self.ingestion, request)
 
-    def fetches_sooner(self, ranges: Sequence[OffsetRange]) -> bool:
+    def fetches_sooner(self, ranges: Ranges) -> bool:
         return not (_are_much(ranges) or self.ingestion.is_ready)
 
-    def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+    def check_history(self, offsets: ByPartition, epochs: ByPartition) -> None:
         self.local.check_history(offsets, epochs)
 
 
-def _are_much(ranges: Sequence[OffsetRange]) -> bool:
-    """Whether the worker fetches them."""
+def _are_much(ranges: Ranges) -> bool:
+    """Whether another thread, or the worker, fetches them."""
     return sum(map(len, ranges)) > MUCH_OFFSETS
 
 

@@ -16,6 +16,9 @@ from planner.seam.watermark import Outcomes
 from proxy.tail.tail_ranges import extend
 
 Pieces = Generator[Decoded, None, None]
+Ranges = Sequence[OffsetRange]
+#: By partition: offsets, or leader epochs.
+ByPartition = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,7 @@ class Subscription(Protocol):
 class TopicReader(Protocol):
     """Reads one topic. Thread-safe."""
 
-    def follow(
-        self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
-    ) -> Subscription:
+    def follow(self, starts: ByPartition, epochs: ByPartition = NO_EPOCHS) -> Subscription:
         """Read on from an offset per partition; ``epochs`` as in ``planner.ports.Log.fetch``.
 
         Raises:
@@ -74,20 +75,17 @@ class TopicReader(Protocol):
         """
 
     def fetch(
-        self,
-        ranges: Sequence[OffsetRange],
-        timeout_s: float,
-        epochs: Mapping[int, int] = NO_EPOCHS,
+        self, ranges: Ranges, timeout_s: float, epochs: ByPartition = NO_EPOCHS
     ) -> Pieces:
         """Yield every committed record of ``ranges`` once, decoded; as ``planner.ports.Log.fetch``.
 
         A normal end means that all were read. After an error, throw away what was yielded.
         """
 
-    def fetches_sooner(self, ranges: Sequence[OffsetRange]) -> bool:
+    def fetches_sooner(self, ranges: Ranges) -> bool:
         """Whether ``fetch`` needs not wait for what ``follow`` has to wait for: a process that is being started."""
 
-    def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+    def check_history(self, offsets: ByPartition, epochs: ByPartition) -> None:
         """See ``planner.ports.Log.check_history``."""
 
 

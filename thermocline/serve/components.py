@@ -1,7 +1,4 @@
-"""The parts of a server that answer, without a protocol.
-
-Makes a server's tails from settings: followed, bounded, in step with its pins.
-"""
+"""The parts of a server that answer, without a protocol; its tails are made from settings here."""
 
 from __future__ import annotations
 
@@ -68,7 +65,7 @@ def running_tails(
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """Started parts. Who started them stops them."""
 
     statements: Statements
