@@ -136,9 +136,9 @@ class TableDecoder:
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
         portion = self._records.read(batch)
         if portion.needs:
-            return Decoded(
-                pa.RecordBatch.from_pylist([], self._schema.arrow), Outcomes(), portion.needs
-            )
+            nothing = [pa.nulls(0, column.type) for column in self._schema.columns]
+            rows = pa.RecordBatch.from_arrays(nothing, schema=self._schema.arrow)
+            return Decoded(rows, Outcomes(), portion.needs)
         positions, payload = portion.positions, portion.columns
         exact, errors = self._read_exactly(batch, portion)
         if exact:
