@@ -206,7 +206,9 @@ class TableDecoder:
     ) -> pa.RecordBatch:
         rows = batch
         if len(positions) != len(batch):
-            rows = batch.take(pa.array(positions, pa.int64()))
+            # Without what no column has: payloads are the most of a record.
+            rows = batch.select([name for name in batch.schema.names if self._schema.has(name)])
+            rows = rows.take(pa.array(positions, pa.int64()))
         decoded = iter(payload)
         arrays = []
         for column in self._schema.columns:

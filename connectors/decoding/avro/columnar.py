@@ -31,27 +31,33 @@ Read = Callable[[Lane, Bools | None], pa.Array | None]
 
 
 class FastPath:
-    """Reads records of one schema as the fields of a table. Thread-safe."""
+    """How records of one schema are read as the fields of a table, field by field. Thread-safe.
 
-    def __init__(self, root: RootPlan) -> None:
-        self._plan = root.plan
-        self._nodes = _Nodes(root.schema)
-        self._reads = [self._nodes.of(item) for item in root.plan.items]
+    ``common`` has the functions that schemas of one table share, by their plans: equal plans have one function.
+    """
+
+    def __init__(self, root: RootPlan, common: dict[Plan, Read]) -> None:
+        nodes = Nodes(root.schema)
+        self.lacks_required = bool(root.plan.required)
+        self._steps: list[tuple[int | None, Read]] = []
+        for slot, item in zip(root.plan.slots, root.plan.items, strict=True):
+            read = nodes.of(item)
+            if not any(each.kind == "again" for each in walk(item.writer)):
+                read = common.setdefault(item, read)
+            self._steps.append((slot, read))
 
     @classmethod
-    def of(cls, root: RootPlan) -> FastPath | None:
+    def of(cls, root: RootPlan, common: dict[Plan, Read]) -> FastPath | None:
         """Build it, or return None for what is rarely sent: records in a union, bytes alone, elements without bytes."""
         is_plain = root.plan.how == "record" and root.branch is None and not root.is_other
         has_rest = any(item.how == "rest" for item in root.plan.items)
         if not is_plain or has_rest or _has_empty_items(root.schema):
             return None
-        return cls(root)
+        return cls(root, common)
 
-    def read(self, lane: Lane) -> list[pa.Array]:
-        """Read one array per field; those records that are doubtful are marked in the batch, and have any value."""
-        columns = self._nodes.members(self._plan, self._reads, lane, None)
-        lane.doubt(lane.at != lane.ends)
-        return columns
+    def step(self, number: int) -> tuple[int | None, Read] | None:
+        """Return how the n-th field of a record is read, and which column it fills, if any; None behind the last."""
+        return self._steps[number] if number < len(self._steps) else None
 
 
 def _has_empty_items(schema: WriterSchema) -> bool:
@@ -62,7 +68,7 @@ def _has_empty_items(schema: WriterSchema) -> bool:
     )
 
 
-class _Nodes:
+class Nodes:
     """Builds the reading functions of one schema."""
 
     def __init__(self, schema: WriterSchema) -> None:

@@ -10,12 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from connectors.decoding.arrays import build, exact_leaf
-from connectors.decoding.avro.columnar import MIN_RECORDS, FastPath
+from connectors.decoding.avro.columnar import MIN_RECORDS, FastPath, Read
 from connectors.decoding.avro.exact import ExactRecord
-from connectors.decoding.avro.lanes import Batch, Bools, Ints, Lane
-from connectors.decoding.avro.plan import plan_root
+from connectors.decoding.avro.lanes import Batch, Bools
+from connectors.decoding.avro.plan import Plan, plan_root
+from connectors.decoding.avro.together import Group, read_groups
 from connectors.decoding.avro.wire import PREFIX_BYTES, schema_of
 from connectors.decoding.fields import payload_fields
 from connectors.decoding.policy import Portion, Unfit
@@ -54,6 +56,7 @@ class AvroRecords:
         self._format = cast("AvroFormat", binding.format)
         self._writers = writers
         self._records: dict[int, tuple[ExactRecord, FastPath | None]] = {}
+        self._common: dict[Plan, Read] = {}
         self._fast_from = fast_from
 
     def read(self, batch: pa.RecordBatch) -> Portion:
@@ -105,40 +108,26 @@ class AvroRecords:
         """Read the records of each schema together, in one buffer; then put them in their order."""
         batch = Batch(column)
         is_left = np.asarray(column.is_valid())
-        groups: list[Ints] = []
-        columns: list[list[pa.Array]] = []
-        for fast, rows, start in self._groups(batch, is_left):
-            lane = Lane(batch, rows, batch.starts[rows] + start, batch.ends[rows])
-            columns.append(fast.read(lane))
-            groups.append(rows)
-            is_left[rows] = batch.is_bad[rows]
+        first_byte = PREFIX_BYTES if self._format.fixed is None else 0
+        groups = list(self._groups(batch, is_left))
+        positions: Sequence[int] = ()
+        columns = self._nothing()
+        if groups:
+            rows, columns = read_groups(batch, groups, first_byte, self.fields)
+            is_left[rows] = False
+            positions = range(len(column)) if len(rows) == len(column) else rows.tolist()
         doubtful = np.flatnonzero(is_left).tolist()
-        if not groups:
-            return self._portion((), self._nothing(), doubtful, batch.raw)
-        rows = np.concatenate(groups)
-        whole = [
-            each[0] if len(each) == 1 else pa.concat_arrays(each)
-            for each in zip(*columns, strict=True)
-        ]
-        if len(groups) > 1 or batch.is_bad[rows].any():
-            good = np.flatnonzero(~batch.is_bad[rows])
-            good = good[np.argsort(rows[good])] if len(groups) > 1 else good
-            order = pa.array(good)
-            rows, whole = rows[good], [each.take(order) for each in whole]
-        positions = range(len(column)) if len(rows) == len(column) else rows.tolist()
-        return self._portion(positions, whole, doubtful, batch.raw)
+        return self._portion(positions, columns, doubtful, batch.raw)
 
-    def _groups(self, batch: Batch, is_left: Bools) -> Iterator[tuple[FastPath, Ints, int]]:
-        """Yield the fast path of each schema, the records it can read, and where their bodies begin."""
-        if self._format.fixed is not None:
-            rows = np.flatnonzero(is_left)
-            ids, start = np.full(len(rows), FIXED_ID), 0
-        else:
+    def _groups(self, batch: Batch, is_left: Bools) -> Iterator[Group]:
+        """Yield the records of each schema that the fast path can read."""
+        rows = np.flatnonzero(is_left)
+        ids: NDArray[Any] = np.full(len(rows), FIXED_ID)
+        if self._format.fixed is None:
             # As ``wire.schema_id``: the others are for the exact path.
             has_id = (batch.octets(batch.starts) == 0) & is_left
-            has_id &= batch.ends - batch.starts >= PREFIX_BYTES
-            rows = np.flatnonzero(has_id)
-            ids, start = batch.halves(batch.starts[rows] + 1).byteswap(), PREFIX_BYTES
+            rows = np.flatnonzero(has_id & (batch.ends - batch.starts >= PREFIX_BYTES))
+            ids = batch.halves(batch.starts[rows] + 1).byteswap()
         for schema_id in np.unique(ids).tolist():
             of_id = rows[ids == schema_id]
             if len(of_id) < MIN_RECORDS or schema_id == 0:
@@ -148,7 +137,7 @@ class AvroRecords:
             except Unfit:
                 continue
             if paths is not None and paths[1] is not None:
-                yield paths[1], of_id, start
+                yield Group(paths[1], of_id)
 
     def _paths(self, schema_id: int) -> tuple[ExactRecord, FastPath | None] | None:
         """Return how the records of a schema are read; None where it is not there yet.
@@ -164,5 +153,8 @@ class AvroRecords:
         paths = self._records.get(schema_id)
         if paths is None or paths[0].root.schema is not schema:
             root = plan_root(schema, self.fields, self._format.record)
-            paths = self._records[schema_id] = (ExactRecord(root), FastPath.of(root))
+            paths = self._records[schema_id] = (
+                ExactRecord(root),
+                FastPath.of(root, self._common),
+            )
         return paths

@@ -165,9 +165,9 @@ def _floating(plan: Plan) -> Read:
         if size == 8:
             return array_of(field.type, lane.batch.words(at).view(np.float64), present)
         numbers = lane.batch.halves(at).view(np.float32)
-        if field.kind == "double":
-            return array_of(field.type, numbers.astype(np.float64), present)
-        return array_of(field.type, numbers, present)
+        # By Arrow: numpy warns of some values that are no numbers.
+        floats = array_of(pa.float32(), numbers, present)
+        return floats.cast(field.type) if field.kind == "double" else floats
 
     return read
 
