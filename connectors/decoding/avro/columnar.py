@@ -81,7 +81,7 @@ class Nodes:
             if leaf is not None:
                 return leaf
         make = getattr(self, f"_{plan.how}", self._by_value)
-        return make(plan)  # type: ignore[no-any-return]
+        return make(plan)
 
     def _by_value(self, plan: Plan) -> Read:
         """Read by the exact path's function."""

@@ -175,7 +175,7 @@ class Reads:
         width: int = field.type.byte_width
 
         def read(cursor: Cursor) -> bytes:
-            octets = raw(cursor)
+            octets: bytes = raw(cursor)
             if len(octets) != width:
                 raise Unfit(
                     field.path,

@@ -42,8 +42,9 @@ class Batch:
     def __init__(self, column: pa.Array) -> None:
         """Copy the values of a binary array."""
         _, offsets_buffer, values = column.buffers()
-        offsets = np.frombuffer(offsets_buffer, np.int32)
-        offsets = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
+        stored = np.frombuffer(offsets_buffer, np.int32)
+        stored = stored[column.offset : column.offset + len(column) + 1]
+        offsets: Ints = stored.astype(np.int64)
         size = int(offsets[-1] - offsets[0])
         self.data = np.zeros(size + 2 * _PAD, np.uint8)
         if size:
@@ -68,7 +69,7 @@ class Batch:
         return self.data[self.starts[row] : self.ends[row]].tobytes()
 
     def octets(self, at: Ints) -> NDArray[np.uint8]:
-        return cast("NDArray[np.uint8]", self.data.take(at, mode="clip"))
+        return self.data.take(at, mode="clip")
 
     def words(self, at: Ints) -> Words:
         return cast("Words", self._words[np.minimum(at, self._last)])
@@ -94,7 +95,7 @@ class Batch:
         both = pa.Array.from_buffers(
             pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), self._buffer]
         )
-        return both.take(pa.array(np.arange(0, len(offsets), 2, np.int32)))
+        return both.take(pa.array(np.arange(0, len(offsets), 2, dtype=np.int32)))
 
 
 class Lane:

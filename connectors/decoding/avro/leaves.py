@@ -301,7 +301,7 @@ def _uuid_bytes(plan: Plan) -> Read | None:
     return read
 
 
-def _uuids(octets: NDArray[np.uint8], present: Bools | None) -> pa.Array:
+def _uuids(octets: NDArray[Any], present: Bools | None) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.uuid(), array_of(pa.binary(16), octets, present))
 
 

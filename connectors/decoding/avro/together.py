@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.decoding.arrays import build, exact_leaf
-from connectors.decoding.avro.columnar import MIN_RECORDS, FastPath
+from connectors.decoding.avro.columnar import MIN_RECORDS, FastPath, Read
 from connectors.decoding.avro.lanes import Batch, Ints, Lane
 from connectors.decoding.fields import Field
 
@@ -38,10 +38,10 @@ def read_groups(
     rows = np.sort(np.concatenate([group.rows for group in groups]))
     pieces: list[list[tuple[Ints, pa.Array]]] = [[] for _ in fields]
     lane = Lane(batch, rows, batch.starts[rows] + first_byte, batch.ends[rows])
-    pending = [(lane, range(len(groups)), 0)]
+    pending: list[tuple[Lane, Sequence[int], int]] = [(lane, range(len(groups)), 0)]
     while pending:
         lane, numbers, depth = pending.pop()
-        by_step: dict[object, list[int]] = {}
+        by_step: dict[tuple[int | None, Read] | None, list[int]] = {}
         for number in numbers:
             by_step.setdefault(groups[number].path.step(depth), []).append(number)
         for step, together in by_step.items():
@@ -56,11 +56,11 @@ def read_groups(
             if len(some) < MIN_RECORDS:
                 some.doubt(np.ones(len(some), np.bool_))
                 continue
-            slot, read = step  # type: ignore[misc]
+            slot, read = step
             column = read(some, None)
             if slot is not None:
                 pieces[slot].append((some.rows, column))
-            pending.append((some, together, depth + 1))  # type: ignore[arg-type]
+            pending.append((some, together, depth + 1))
     for group in groups:
         if group.path.lacks_required:
             batch.is_bad[group.rows] = True
