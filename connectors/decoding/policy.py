@@ -133,8 +133,9 @@ class TableDecoder:
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
         portion = self._records.read(batch)
         if portion.needs:
-            nothing = pa.RecordBatch.from_pylist([], self._schema.arrow)
-            return Decoded(nothing, Outcomes(), portion.needs)
+            nothing = [pa.nulls(0, column.type) for column in self._schema.columns]
+            rows = pa.RecordBatch.from_arrays(nothing, schema=self._schema.arrow)
+            return Decoded(rows, Outcomes(), portion.needs)
         positions, payload = portion.positions, portion.columns
         exact, errors = self._read_exactly(batch, portion)
         if exact:
@@ -198,7 +199,9 @@ class TableDecoder:
     ) -> pa.RecordBatch:
         rows = batch
         if len(positions) != len(batch):
-            rows = batch.take(pa.array(positions, pa.int64()))
+            # Without what no column has: payloads are the most of a record.
+            rows = batch.select([name for name in batch.schema.names if self._schema.has(name)])
+            rows = rows.take(pa.array(positions, pa.int64()))
         decoded = iter(payload)
         arrays = []
         for column in self._schema.columns:

@@ -432,6 +432,7 @@ def test_lenient_keeps_every_value_strict_accepts(
     case: tuple[TableSchema, Binding, pa.RecordBatch],
 ) -> None:
     schema, bound, batch = case
+    assert isinstance(bound.format, JsonFormat)
     lenient = replace(bound, on_error="skip", format=replace(bound.format, mode="lenient"))
     for record in range(batch.num_rows):
         one = batch.slice(record, 1)

@@ -104,7 +104,7 @@ def test_the_shape_of_avro_follows_what_decides_values_and_nothing_else() -> Non
     assert len(others) == 6
     for policy in ("fail", "null", "skip"):
         one, other = (
-            Binding("flows", AvroFormat(floors=floors), on_error=policy)  # type: ignore[arg-type]
+            Binding("flows", AvroFormat(floors=floors), on_error=policy)
             for floors in ((), (4,))
         )
         assert (one.shape == other.shape) == (policy == "fail")

@@ -1,32 +1,43 @@
 """Avro records as the fields of one table, each by the schema it was written with.
 
-docs/avro-types.md defines each value; ``exact`` implements it.
+docs/avro-types.md defines each value; ``exact`` implements it, ``columnar`` gives the same faster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from connectors.decoding.arrays import build, exact_leaf
+from connectors.decoding.avro.columnar import MIN_RECORDS, FastPath, Read
 from connectors.decoding.avro.exact import ExactRecord
-from connectors.decoding.avro.plan import plan_root
-from connectors.decoding.avro.wire import schema_of
+from connectors.decoding.avro.lanes import Batch, Bools
+from connectors.decoding.avro.plan import Plan, plan_root
+from connectors.decoding.avro.together import Group, read_groups
+from connectors.decoding.avro.wire import PREFIX_BYTES, schema_of
 from connectors.decoding.fields import payload_fields
 from connectors.decoding.policy import Portion, Unfit
-from connectors.decoding.writers import Unknown, Writers
+from connectors.decoding.writers import FIXED_ID, Unknown, Writers
 from planner.names import KAFKA_VALUE
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
+
+#: Shorter batches are read record by record: the fast path takes some 1.6 ms of any.
+FEW_RECORDS = 250
+#: The fast path's offsets have 32 bits.
+_MOST_BYTES = 1 << 30
 
 
 class AvroRecords:
     """Reads Avro for one (schema, binding): a ``RecordReader``.
 
     A portion's ``needs`` are the ids that ``writers`` has nothing of (``writers.FIXED_ID`` where the binding fixes the
-    schema). ``exact_only`` leaves the fast path out, to compare.
+    schema). ``fast_from``: batches of so many records take the fast path; None, to compare: none does.
 
     Raises:
         BadBinding, UnsupportedType: as ``payload_fields``.
@@ -41,49 +52,95 @@ class AvroRecords:
         binding: Binding,
         writers: Writers,
         *,
-        exact_only: bool = False,
+        fast_from: int | None = FEW_RECORDS,
     ) -> None:
         self.fields = payload_fields(table, schema, binding)
         self._format = cast("AvroFormat", binding.format)
         self._writers = writers
-        self._records: dict[int, ExactRecord] = {}
-        self._exact_only = exact_only
+        self._records: dict[int, tuple[ExactRecord, FastPath | None]] = {}
+        self._common: dict[Plan, Read] = {}
+        self._fast_from = fast_from
+        self._nothing = [build(field, [], exact_leaf) for field in self.fields]
 
     def read(self, batch: pa.RecordBatch) -> Portion:
         """See ``RecordReader.read``."""
         column = batch.column(KAFKA_VALUE)
-        return self._one_by_one(column)
+        is_small = self._fast_from is None or len(column) < self._fast_from
+        if is_small or column.nbytes > _MOST_BYTES:
+            values = column.to_pylist()
+            present = [at for at, value in enumerate(values) if value is not None]
+            return self._portion((), self._nothing, present, values.__getitem__)
+        return self._columnar(column)
 
-    def _one_by_one(self, column: pa.Array) -> Portion:
-        values = column.to_pylist()
+    def _portion(
+        self,
+        positions: Sequence[int],
+        columns: Sequence[pa.Array],
+        doubtful: Iterable[int],
+        raw_at: Callable[[int], bytes],
+    ) -> Portion:
+        """Complete a portion with the doubtful records; ``raw_at`` gives the bytes of one."""
         is_fixed = self._format.fixed is not None
         needs: set[int] = set()
-        doubtful: dict[int, tuple[ExactRecord, int] | Unfit] = {}
-        for at, raw in enumerate(values):
-            if raw is None:
-                continue
+        readable: dict[int, tuple[ExactRecord, bytes, int] | Unfit] = {}
+        for at in doubtful:
+            raw = raw_at(at)
             try:
                 schema_id, start = schema_of(raw, is_fixed=is_fixed)
-                record = self._record(schema_id)
+                paths = self._paths(schema_id)
             except Unfit as unfit:
-                doubtful[at] = unfit
+                readable[at] = unfit
                 continue
-            if record is None:
+            if paths is None:
                 needs.add(schema_id)
-            elif not record.is_other(raw, start):
-                doubtful[at] = (record, start)
+            elif not paths[0].is_other(raw, start):
+                readable[at] = (paths[0], raw, start)
 
         def exactly(at: int) -> tuple[Any, ...]:
-            known = doubtful[at]
-            if isinstance(known, Unfit):
-                raise known
-            record, start = known
-            return record.read(values[at], start)
+            one = readable[at]
+            if isinstance(one, Unfit):
+                raise one
+            record, raw, start = one
+            return record.read(raw, start)
 
-        nothing = [build(field, [], exact_leaf) for field in self.fields]
-        return Portion((), nothing, list(doubtful), exactly, frozenset(needs))
+        return Portion(positions, columns, list(readable), exactly, frozenset(needs))
 
-    def _record(self, schema_id: int) -> ExactRecord | None:
+    def _columnar(self, column: pa.Array) -> Portion:
+        """Read the records of each schema together, in one buffer; then put them in their order."""
+        batch = Batch(column)
+        is_left = np.asarray(column.is_valid())
+        first_byte = PREFIX_BYTES if self._format.fixed is None else 0
+        groups = list(self._groups(batch, is_left))
+        positions: Sequence[int] = ()
+        columns = self._nothing
+        if groups:
+            rows, columns = read_groups(batch, groups, first_byte, self.fields)
+            is_left[rows] = False
+            positions = range(len(column)) if len(rows) == len(column) else rows.tolist()
+        doubtful = np.flatnonzero(is_left).tolist()
+        return self._portion(positions, columns, doubtful, batch.raw)
+
+    def _groups(self, batch: Batch, is_left: Bools) -> Iterator[Group]:
+        """Yield the records of each schema that the fast path can read."""
+        rows = np.flatnonzero(is_left)
+        ids: NDArray[Any] = np.full(len(rows), FIXED_ID)
+        if self._format.fixed is None:
+            # As ``wire.schema_id``: the others are for the exact path.
+            has_id = (batch.octets(batch.starts) == 0) & is_left
+            rows = np.flatnonzero(has_id & (batch.ends - batch.starts >= PREFIX_BYTES))
+            ids = batch.halves(batch.starts[rows] + 1).byteswap()
+        for schema_id in np.unique(ids).tolist():
+            of_id = rows[ids == schema_id]
+            if len(of_id) < MIN_RECORDS or schema_id == 0:
+                continue
+            try:
+                paths = self._paths(schema_id)
+            except Unfit:
+                continue
+            if paths is not None and paths[1] is not None:
+                yield Group(paths[1], of_id)
+
+    def _paths(self, schema_id: int) -> tuple[ExactRecord, FastPath | None] | None:
         """Return how the records of a schema are read; None where it is not there yet.
 
         Raises:
@@ -94,8 +151,11 @@ class AvroRecords:
             return None
         if isinstance(schema, Unknown):
             raise Unfit(None, schema.reason)
-        record = self._records.get(schema_id)
-        if record is None or record.root.schema is not schema:
-            record = ExactRecord(plan_root(schema, self.fields, self._format.record))
-            self._records[schema_id] = record
-        return record
+        paths = self._records.get(schema_id)
+        if paths is None or paths[0].root.schema is not schema:
+            root = plan_root(schema, self.fields, self._format.record)
+            paths = self._records[schema_id] = (
+                ExactRecord(root),
+                FastPath.of(root, self._common),
+            )
+        return paths

@@ -48,7 +48,7 @@ from planner.type_text import type_text
 #: struct.error.
 Read = Callable[[Cursor], Any]
 
-_UNITS: Mapping[Meaning, EpochUnit] = {
+UNITS: Mapping[Meaning, EpochUnit] = {
     "timestamp-millis": "ms",
     "timestamp-micros": "us",
     "timestamp-nanos": "ns",
@@ -81,7 +81,9 @@ class ExactRecord:
         except (IndexError, struct.error):
             raise Unfit(None, _SHORT_OF_END) from None
         if cursor.at != len(raw):
-            raise Unfit(None, f"{len(raw) - cursor.at} bytes follow the end of the record")
+            raise Unfit(
+                None, f"{len(raw) - cursor.at} of its bytes follow the end of the record"
+            )
         if row is None:
             for field in self.root.plan.field.children if self.root.plan.field else ():
                 _check_required(field)
@@ -140,7 +142,7 @@ class Reads:
         meaning = plan.writer.logical and plan.writer.logical.meaning
         if meaning == "date":
             return lambda cursor: _day(raw(cursor), field)
-        unit = _UNITS[meaning] if meaning else cast("EpochUnit", field.unit)
+        unit = UNITS[meaning] if meaning else cast("EpochUnit", field.unit)
         if field.kind == "date":
             return lambda cursor: _day_of(_micros(raw(cursor), unit, field), field)
         return lambda cursor: _micros(raw(cursor), unit, field)
@@ -173,7 +175,7 @@ class Reads:
         width: int = field.type.byte_width
 
         def read(cursor: Cursor) -> bytes:
-            octets = raw(cursor)
+            octets: bytes = raw(cursor)
             if len(octets) != width:
                 raise Unfit(
                     field.path,
