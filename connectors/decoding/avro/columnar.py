@@ -25,6 +25,8 @@ from planner.evolution.writer_types import WriterSchema, walk
 
 #: With fewer records, numpy's calls take longer than reading them one by one.
 MIN_RECORDS = 16
+#: Of arrays with more elements than this, so many records are read at once, or none.
+_SHORT, _MANY = 32, 128
 
 #: Reads one value of each record of a lane that is present (None: of all); NULL for the others. Returns None without a field.
 Read = Callable[[Lane, Bools | None], pa.Array | None]
@@ -277,7 +279,7 @@ def _read_items(
     done = 0
     while len(indices):
         some = lane.only(indices)
-        if len(indices) < MIN_RECORDS:
+        if len(indices) < (_MANY if done >= _SHORT else MIN_RECORDS):
             some.doubt(np.ones(len(indices), np.bool_))
             break
         for step, read in zip(steps, reads, strict=True):

@@ -64,22 +64,27 @@ def read_groups(
     for group in groups:
         if group.path.lacks_required:
             batch.is_bad[group.rows] = True
-    columns = [_joined(field, each, rows) for field, each in zip(fields, pieces, strict=True)]
+    index_of = np.zeros(len(batch.starts), np.int64)
+    index_of[rows] = np.arange(len(rows))
+    columns = [
+        _joined(field, [(index_of[own], each) for own, each in its], len(rows))
+        for field, its in zip(fields, pieces, strict=True)
+    ]
     is_bad = batch.is_bad[rows]
     return rows[~is_bad], _without(columns, np.flatnonzero(is_bad), len(rows))
 
 
-def _joined(field: Field, pieces: Sequence[tuple[Ints, pa.Array]], rows: Ints) -> pa.Array:
-    """Put the pieces of a column into the order of ``rows``; NULL where there is none."""
-    if len(pieces) == 1 and len(pieces[0][0]) == len(rows):
-        return pieces[0][1]
-    places = np.full(len(rows), -1, np.int64)
-    start = 0
-    for own, _ in pieces:
-        places[np.searchsorted(rows, own)] = np.arange(start, start + len(own))
-        start += len(own)
+def _joined(field: Field, pieces: Sequence[tuple[Ints, pa.Array]], count: int) -> pa.Array:
+    """Put the pieces of a column together; each has the indices of its values. NULL where there is none."""
     if not pieces:
-        return build(field, [None] * len(rows), exact_leaf)
+        return build(field, [None] * count, exact_leaf)
+    if len(pieces) == 1 and len(pieces[0][0]) == count:
+        return pieces[0][1]
+    places = np.full(count, -1, np.int64)
+    start = 0
+    for indices, _ in pieces:
+        places[indices] = np.arange(start, start + len(indices))
+        start += len(indices)
     arrays = [array for _, array in pieces]
     whole = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
     return whole.take(pa.array(places, mask=places < 0))
