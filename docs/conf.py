@@ -33,7 +33,7 @@ NAVIGATION = {
         "ways-out",
         "errors",
     ],
-    "Rely on it": ["limits", "json-types", "comparison", "../benchmarks/README"],
+    "Rely on it": ["limits", "json-types", "avro-types", "comparison", "../benchmarks/README"],
     "Change it": [
         "internals/architecture",
         "internals/seam",

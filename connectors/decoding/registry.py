@@ -11,15 +11,17 @@ from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat, JsonFormat
 
 
-def _avro(table: str, schema: TableSchema, binding: Binding, writers: Writers) -> RecordReader:
+def _avro(
+    table: str, schema: TableSchema, binding: Binding, writers: Writers | None
+) -> RecordReader:
     # Tables of JSON need no numpy, which this loads.
     from connectors.decoding.avro.decoder import AvroRecords
 
-    return AvroRecords(table, schema, binding, writers)
+    return AvroRecords(table, schema, binding, writers or Writers())
 
 
 #: The reader of each of ``planner.seam.formats.FORMATS``.
-READERS: Mapping[str, Callable[[str, TableSchema, Binding, Writers], RecordReader]] = {
+READERS: Mapping[str, Callable[[str, TableSchema, Binding, Writers | None], RecordReader]] = {
     JsonFormat.name: lambda table, schema, binding, _: JsonRecords(table, schema, binding),
     AvroFormat.name: _avro,
 }
@@ -34,5 +36,5 @@ def decoder_for(
         BadBinding: the schema cannot hold what the binding asks for.
         UnsupportedType: a column's type has no form in the binding's format.
     """
-    records = READERS[binding.format.name](table, schema, binding, writers or Writers())
+    records = READERS[binding.format.name](table, schema, binding, writers)
     return TableDecoder(table, schema, binding, records)

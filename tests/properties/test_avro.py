@@ -380,7 +380,8 @@ def versions(draw: st.DrawFn) -> list[Schema]:
             case 0:
                 fields.append({"name": names(), "type": draw(types(names, 2))})
             case 1:
-                fields.pop(draw(st.integers(0, len(fields) - 1)))
+                at = draw(st.integers(0, len(fields)))
+                fields = fields[:at] + fields[at + 1 :]
             case 2:
                 fields = draw(st.permutations(fields))
             case _:

@@ -37,7 +37,9 @@ class Keys:
 
     reads = frozenset({"kafka_key", "kafka_value"})
 
-    def __init__(self, table: str, schema: TableSchema, binding: Binding, _: Writers) -> None:
+    def __init__(
+        self, table: str, schema: TableSchema, binding: Binding, _: Writers | None
+    ) -> None:
         self.fields: tuple[Field, ...] = payload_fields(table, schema, binding)
 
     def read(self, batch: pa.RecordBatch) -> Portion:
