@@ -144,7 +144,7 @@ class _Reader:
         if isinstance(node, list):
             return self._union(node, space, depth)
         if not isinstance(node, dict):
-            raise BadSchema(f"a type is {_shown(node)}, which is neither a name nor an object")
+            raise BadSchema(f"a type is {_quoted(node)}, which is neither a name nor an object")
         kind = node.get("type")
         if kind in ("record", "error", "enum", "fixed"):
             self.define(node, space)
@@ -166,7 +166,7 @@ class _Reader:
             choices.insert(0, f"{space}.{name}")
         full = next((each for each in choices if each in self.texts), None)
         if full is None:
-            raise BadSchema(f"the type {_shown(name)} is not defined")
+            raise BadSchema(f"the type {_quoted(name)} is not defined")
         if full in self._open:
             self.recursive.setdefault(full, WriterType("again", name=full))
             return WriterType("again", name=full)
@@ -184,25 +184,25 @@ class _Reader:
         if node["type"] == "enum":
             symbols = node.get("symbols")
             if not _are_texts(symbols) or not symbols or len(set(symbols)) != len(symbols):
-                raise BadSchema(f"the symbols of enum {_shown(name)} are not a list of names")
+                raise BadSchema(f"the symbols of enum {_quoted(name)} are not a list of names")
             return WriterType("enum", name=name, symbols=tuple(symbols))
         if node["type"] == "fixed":
             size = node.get("size")
             if type(size) is not int or not 0 <= size < 1 << 31:
-                raise BadSchema(f"the size of fixed {_shown(name)} is {_shown(size)}")
+                raise BadSchema(f"the size of fixed {_quoted(name)} is {_quoted(size)}")
             return _with_meaning(WriterType("fixed", name=name, size=size), node)
         fields = node.get("fields")
         if not isinstance(fields, list):
-            raise BadSchema(f"record {_shown(name)} has no list of fields")
+            raise BadSchema(f"record {_quoted(name)} has no list of fields")
         read = tuple(self._field(each, name, space, depth) for each in fields)
         if len({each.name for each in read}) != len(read):
-            raise BadSchema(f"record {_shown(name)} has two fields of one name")
+            raise BadSchema(f"record {_quoted(name)} has two fields of one name")
         return WriterType("record", name=name, fields=read)
 
     def _field(self, node: Any, record: str, space: str, depth: int) -> WriterField:
         name = node.get("name") if isinstance(node, dict) else None
         if not isinstance(name, str) or not name:
-            raise BadSchema(f"a field of record {_shown(record)} has no name")
+            raise BadSchema(f"a field of record {_quoted(record)} has no name")
         default = json.dumps(node["default"], sort_keys=True) if "default" in node else None
         return WriterField(name, self.read(node.get("type"), space, depth + 1), default)
 
@@ -218,7 +218,7 @@ def _full_name(node: Mapping[str, Any], space: str) -> tuple[str, str]:
     """Return the full name that a definition has, and the namespace of the names inside."""
     name, own = node.get("name"), node.get("namespace")
     if not isinstance(name, str) or not name.strip("."):
-        raise BadSchema(f"a type of kind {_shown(node.get('type'))} has no name")
+        raise BadSchema(f"a type of kind {_quoted(node.get('type'))} has no name")
     if "." in name:
         return name.lstrip("."), name.rpartition(".")[0]
     if isinstance(own, str):
@@ -263,7 +263,7 @@ def _are_texts(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(each, str) for each in values)
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     """Return what a schema says, for a message: cut, without line ends."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return repr(text if len(text) <= 60 else f"{text[:60]}…")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
@@ -242,7 +241,8 @@ def _fixed(table: TableName, properties: Mapping[str, str]) -> tuple[str, int] |
     if text is None:
         return None
     subject, _, version = text.rpartition(":")
-    if not subject or not re.fullmatch("[1-9][0-9]{0,9}", version):
+    is_number = version.isascii() and version.isdigit() and len(version) <= 10
+    if not subject or not is_number or str(int(version) or "") != version:
         what = f"property {SCHEMA_FIXED} is {text!r}; it must be a subject and one of its versions, as in flows-value:3."
         raise bad_property(table, SCHEMA_FIXED, what)
     return subject, int(version)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from planner.errors import DeadlineExceeded
+from planner.errors import DeadlineExceeded, SchemasNeeded
 from planner.offsets import OffsetRange
 from planner.schema import size_of
 from planner.seam.watermark import Outcomes
@@ -52,8 +52,14 @@ class Fetch:
         """
         is_much = sum(map(len, missing)) > generations.SEGMENT_ROWS
         add = generation.add_much if is_much else generation.add
-        with contextlib.closing(self._counted(missing, below)) as batches:
-            add(missing, batches, epochs=at_end)
+        while True:
+            try:
+                with contextlib.closing(self._counted(missing, below)) as batches:
+                    add(missing, batches, epochs=at_end)
+            except SchemasNeeded as needed:
+                self.reader.learn(needed)
+            else:
+                return
 
     def _counted(self, missing: tuple[OffsetRange, ...], below: Mapping[int, int]) -> Batches:
         """Yield the rows of ``missing`` while there is room; count their outcomes once all are added."""

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import pyarrow as pa
 
-from planner.errors import FederationError, InternalError
+from planner.errors import FederationError, InternalError, SchemasNeeded
 from planner.offsets import OffsetRange
 from planner.schema import size_of
 from proxy.tail.budget import OutcomeTally
@@ -99,7 +99,12 @@ class Follower:
         """
         generation = self.generation
         self.make_room(0, 0, 0)
-        batch = self._reopened().take(timeout_s, self._required())
+        try:
+            batch = self._reopened().take(timeout_s, self._required())
+        except SchemasNeeded as needed:
+            self._close()
+            self.reader.learn(needed)
+            return 0
         self._pace.note_step(0 if batch is None else len(batch.decoded.rows), self.clock())
         if batch is None:
             return None

@@ -67,6 +67,7 @@ class FollowSettings:
 class Tails:
     """Tails of all tables in use. Thread-safe. The caller closes it.
 
+    ``check_schemas`` raises where a schema of the table's records is not what it was when others were tiered.
     What is not followed, each statement fetches. ``space`` bounds all tails together. While ``is_serving``, followers
     that no statement waits for make pauses.
     """
@@ -78,6 +79,7 @@ class Tails:
     following: FollowSettings
     space: TailSpace | None = None
     is_serving: IsServing = lambda: False
+    check_schemas: Callable[[str, Binding], None] = lambda *_: None
     pacing: Pacing = IN_PROCESS
     clock: Callable[[], float] = time.monotonic
     make_follower: Callable[..., Follower] = Follower
@@ -285,6 +287,7 @@ class Tails:
         key, now = key_of(cut), self.clock()
         if key is None or cut.binding is None:
             raise ValueError(f"{cut.table} has no tail")
+        self.check_schemas(str(cut.table), cut.binding)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:

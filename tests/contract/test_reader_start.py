@@ -12,6 +12,7 @@ from typing import cast
 
 import psutil
 
+from connectors.registry.decoders import Decoders
 from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
 from proxy.tail.reader.child import Ingestion
@@ -32,7 +33,7 @@ def work(control):
     (folder / "loading").touch()
     while not (folder / "go on").exists():
         time.sleep(0.01)
-    serve_requests(control, None)
+    serve_requests(control, None, None)
 
 fork_workers(socket.socket(fileno=int(sys.argv[2])), work)
 """
@@ -71,7 +72,7 @@ def test_little_is_fetched_sooner_than_it_is_followed_until_it_serves() -> None:
         is_ready = False
 
     starting = Starting()
-    reader = remote_readers(cast("Ingestion", starting), _no_local)(SOURCE)
+    reader = remote_readers(cast("Ingestion", starting), _no_local, Decoders())(SOURCE)
     little, much = [OffsetRange(0, 5, 5 + MUCH_OFFSETS)], [OffsetRange(0, 0, MUCH_OFFSETS + 1)]
     assert reader.fetches_sooner(little)
     assert not reader.fetches_sooner(much)  # the same process would fetch it

@@ -251,16 +251,16 @@ MEANT: dict[str, Callable[[Schema], Any]] = {
 }
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Tell values apart that are equal: types, signs of zero, digits of decimals; zones are all UTC."""
     if isinstance(value, datetime):
         return f"{value.replace(tzinfo=None).isoformat()} {value.tzinfo is not None}"
     if isinstance(value, Decimal):
         return str(Decimal(0) if value == 0 else value.normalize())
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {shown(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {as_text(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(shown, value)) + "]"
+        return "[" + ", ".join(map(as_text, value)) + "]"
     return repr(value)
 
 
@@ -311,15 +311,15 @@ def check_against_libraries(schema: Schema, written: list[Written]) -> None:
     names = [column.name for column in table.payload]
     for octets, plain, _, bare in written:
         read = fastavro.schemaless_reader(io.BytesIO(octets), parsed)
-        assert shown(read) == shown(plain)
-        assert shown(by_apache(bare_schema(schema), octets)) == shown(bare)
+        assert as_text(read) == as_text(plain)
+        assert as_text(by_apache(bare_schema(schema), octets)) == as_text(bare)
     batch = raw_batch(*[framed(1, octets) for octets, *_ in written] * TIMES * 2)
     for fast_from in (0, None):
         rows = avro_decoder(table, writers, fast_from=fast_from).decode(batch).rows
         rows.validate(full=True)
         decoded = rows.select(names).to_pylist()
         expected = [{name: ours[name] for name in names} for _, _, ours, _ in written]
-        assert list(map(shown, decoded)) == list(map(shown, expected)) * TIMES * 2
+        assert list(map(as_text, decoded)) == list(map(as_text, expected)) * TIMES * 2
 
 
 @QUICK
@@ -415,8 +415,8 @@ def check_paths(schemas: list[Schema], raw: list[bytes | None]) -> None:
         one, other = fast.decode(raw_batch(*raw)), exact.decode(raw_batch(*raw))
         one.rows.validate(full=True)
         assert one.outcomes == other.outcomes
-        assert list(map(shown, one.rows.to_pylist())) == list(
-            map(shown, other.rows.to_pylist())
+        assert list(map(as_text, one.rows.to_pylist())) == list(
+            map(as_text, other.rows.to_pylist())
         )
         offsets = [at for at, value in enumerate(raw) if value is not None]
         assert one.rows.column("kafka_offset").to_pylist() == offsets

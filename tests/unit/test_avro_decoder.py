@@ -46,10 +46,10 @@ def column_of(
 
 def reason_of(raw: bytes, *others: Column, fast_from: int | None = 0, **options: Any) -> str:
     """Return the ``kafka_error`` of one bad record among many good ones."""
-    known = writers(_7=FLOW, _8="[]", _9="nonsense")
-    known.add_unknown(10)
+    registry = writers(_7=FLOW, _8="[]", _9="nonsense")
+    registry.add_unknown(10)
     table = schema(A, ERROR, VALUE, *others)
-    decoder = avro_decoder(table, known, fast_from=fast_from, on_error="null", **options)
+    decoder = avro_decoder(table, registry, fast_from=fast_from, on_error="null", **options)
     good = [framed(7, b"\2")] * 30
     rows = decoder.decode(raw_batch(*good, raw, *good)).rows.to_pylist()
     assert [row["kafka_offset"] for row in rows] == list(range(61))
@@ -100,22 +100,22 @@ def test_what_is_no_record_is_named(raw: bytes, reason: str, fast_from: int | No
 def test_ids_that_are_not_there_are_asked_for_and_nothing_else_counts(
     fast_from: int | None,
 ) -> None:
-    known = writers(_7=FLOW)
+    registry = writers(_7=FLOW)
     table = schema(A, Column(11, "u", pa.uuid()))
-    decoder = avro_decoder(table, known, fast_from=fast_from, on_error="skip")
+    decoder = avro_decoder(table, registry, fast_from=fast_from, on_error="skip")
     values = [*[framed(7, b"\2")] * 30, framed(5, b"\2"), *[framed(2**31, b"\2")] * 30, b"bad"]
     decoded = decoder.decode(raw_batch(*values))
     assert decoded.needs == {5, 2**31}
     assert (len(decoded.rows), decoded.outcomes) == (0, Outcomes())
-    known.add(5, FLOW)
-    known.add_unknown(2**31)
+    registry.add(5, FLOW)
+    registry.add_unknown(2**31)
     decoded = decoder.decode(raw_batch(*values))
     assert not decoded.needs
     assert decoded.outcomes == Outcomes(rows=31, skipped=31)
     # A deleted schema that comes back has its old id.
-    known.add(2**31, FLOW)
+    registry.add(2**31, FLOW)
     assert decoder.decode(raw_batch(*values)).outcomes == Outcomes(rows=61, skipped=1)
-    known.add_unknown(2**31)
+    registry.add_unknown(2**31)
     assert decoder.decode(raw_batch(*values)).outcomes == Outcomes(rows=61, skipped=1)
 
 
@@ -128,11 +128,11 @@ def test_a_decoder_without_writers_needs_all() -> None:
 
 @pytest.mark.parametrize("fast_from", PATHS)
 def test_records_of_a_fixed_schema_have_nothing_in_front(fast_from: int | None) -> None:
-    known = writers()
-    known.add(FIXED_ID, FLOW)
+    registry = writers()
+    registry.add(FIXED_ID, FLOW)
     format_ = AvroFormat(fixed=("flows", 3))
     decoder = avro_decoder(
-        schema(A), known, fast_from=fast_from, format=format_, on_error="skip"
+        schema(A), registry, fast_from=fast_from, format=format_, on_error="skip"
     )
     decoded = decoder.decode(raw_batch(*[b"\2", b"\4", None, b"", b"\2\2"] * 10))
     assert decoded.rows.column("a").to_pylist() == [1, 2] * 10
@@ -143,16 +143,16 @@ def test_records_of_a_fixed_schema_have_nothing_in_front(fast_from: int | None) 
 def test_a_null_value_is_a_tombstone_and_a_null_in_the_frame_a_row(
     fast_from: int | None,
 ) -> None:
-    known = writers(_7=f'["null", {FLOW}]')
+    registry = writers(_7=f'["null", {FLOW}]')
     values = raw_batch(*[None, framed(7, b"\0"), framed(7, b"\2\2")] * 20)
-    decoded = avro_decoder(schema(A), known, fast_from=fast_from).decode(values)
+    decoded = avro_decoder(schema(A), registry, fast_from=fast_from).decode(values)
     assert decoded.rows.column("a").to_pylist() == [None, 1] * 20
     assert decoded.outcomes == Outcomes(rows=40, tombstones=20)
     required = Column(10, "a", pa.int32(), required=True)
     with pytest.raises(
         UndecodableRecord, match=r"offset 1 .* field a: it is required, but null"
     ):
-        avro_decoder(schema(required), known, fast_from=fast_from).decode(values)
+        avro_decoder(schema(required), registry, fast_from=fast_from).decode(values)
 
 
 @pytest.mark.parametrize("fast_from", PATHS)
@@ -182,7 +182,7 @@ def test_an_empty_body_is_a_value_where_the_schema_takes_no_bytes(
 
 @pytest.mark.parametrize("fast_from", PATHS)
 def test_records_of_another_name_are_skipped_and_counted(fast_from: int | None) -> None:
-    known = writers(_1=FLOW, _2=OTHER, _3=f'["null", {OTHER}, {FLOW}]', _4='"int"')
+    registry = writers(_1=FLOW, _2=OTHER, _3=f'["null", {OTHER}, {FLOW}]', _4='"int"')
     values = [
         framed(1, b"\2"),
         framed(2, b"\4"),
@@ -194,7 +194,7 @@ def test_records_of_another_name_are_skipped_and_counted(fast_from: int | None) 
     ]
     for name, rows in (("net.Flow", [1, 3] * 20), ("Flow", [])):
         decoder = avro_decoder(
-            schema(A), known, fast_from=fast_from, format=AvroFormat(record=name)
+            schema(A), registry, fast_from=fast_from, format=AvroFormat(record=name)
         )
         decoded = decoder.decode(raw_batch(*values * 20))
         assert decoded.rows.column("a").to_pylist() == rows
@@ -202,7 +202,7 @@ def test_records_of_another_name_are_skipped_and_counted(fast_from: int | None) 
             rows=len(rows), skipped=120 - len(rows), tombstones=20
         )
     # What is neither is bad.
-    decoder = avro_decoder(schema(A), known, format=AvroFormat(record="net.Flow"))
+    decoder = avro_decoder(schema(A), registry, format=AvroFormat(record="net.Flow"))
     with pytest.raises(UndecodableRecord, match="index 3 is none of the schema's 3 choices"):
         decoder.decode(raw_batch(framed(3, b"\6\6")))
 
@@ -344,10 +344,10 @@ def test_records_of_many_schemas_keep_their_order() -> None:
         '{"name": "b", "type": "double"}',
     ]
     choices = [(0, 1), (0, 1, 2), (0, 1, 3), (1, 0), (2, 0, 1), (0,), (3, 2, 1, 0)]
-    known = Writers()
+    registry = Writers()
     for number, chosen in enumerate(choices, 1):
         inner = ", ".join(fields[at] for at in chosen)
-        known.add(number, f'{{"type": "record", "name": "R", "fields": [{inner}]}}')
+        registry.add(number, f'{{"type": "record", "name": "R", "fields": [{inner}]}}')
     octets = [b"\2", b"\2s", b"\4", bytes(8)]
     table = TableSchema(
         0,
@@ -366,7 +366,7 @@ def test_records_of_many_schemas_keep_their_order() -> None:
         values.append(framed(number + 1, b"".join(octets[each] for each in chosen)))
         row = [1, "s", 2, 0.0]
         expected.append([row[each] if each in chosen else None for each in range(4)])
-    decoder = avro_decoder(table, known)
+    decoder = avro_decoder(table, registry)
     rows = decoder.decode(raw_batch(*values)).rows
     assert rows.column("kafka_offset").to_pylist() == list(range(700))
     assert [

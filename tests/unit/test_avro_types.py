@@ -15,7 +15,7 @@ from planner.schema import Column
 from planner.seam.formats import AvroFormat
 from tests.harness.avro_decoder import PATHS, avro_decoder, framed, raw_batch
 from tests.harness.builders import schema
-from tests.unit.test_decoding_types import FLOOR, TYPES, access_filter
+from tests.harness.type_pages import FLOOR, TYPES, access_filter
 
 DOC = Path(__file__).parents[2] / "docs" / "avro-types.md"
 ROW = re.compile(

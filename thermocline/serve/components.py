@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from connectors.cuts import cut_tables
-from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
+from connectors.registry.decoders import Decoders
+from connectors.registry.registries import SchemaRegistries
 from planner.names import TableName
 from planner.ports import Log
 from proxy.engine.engine import Engine
@@ -43,11 +44,14 @@ def running_tails(
     following = FollowSettings(tables=tables, idle_s=tail.idle_s, max_tables=tail.max_tables)
     with contextlib.ExitStack() as stack:
         space = TailSpace(tail.max_memory_bytes, tail.max_disk_bytes)
-        readers = local_readers(log, decoder_for, pacing=IN_PROCESS)
+        registries = stack.enter_context(SchemaRegistries(settings.registries))
+        decoders = Decoders(registries.of)
+        readers = local_readers(log, decoders, pacing=IN_PROCESS)
         if ingestion is not None:
-            readers = remote_readers(ingestion, readers)
+            readers = remote_readers(ingestion, readers, decoders)
         tails = Tails(
             *(readers, engine.segments, limits),
+            check_schemas=decoders.check,
             following=following,
             space=space,
             is_serving=lambda: engine.watch.idle_s < IN_PROCESS.serving_s,

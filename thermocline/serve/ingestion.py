@@ -63,16 +63,18 @@ def main() -> None:
 
 
 def _work(worker: socket.socket, clusters: dict[str, dict[str, str]]) -> None:
-    from connectors.decoding.registry import decoder_for
     from connectors.kafka.clusters import KafkaClusters
+    from connectors.registry.decoders import Decoders
     from proxy.tail.pacing import IN_OWN_PROCESS
     from proxy.tail.reader.readers import local_readers
 
     log_to_stderr()
+    # The server asks registries: this process knows none.
+    decoders = Decoders()
     readers = local_readers(
-        KafkaClusters(clusters), decoder_for, pacing=IN_OWN_PROCESS, give_back=give_back
+        KafkaClusters(clusters), decoders, pacing=IN_OWN_PROCESS, give_back=give_back
     )
-    serve_requests(worker, readers)
+    serve_requests(worker, readers, decoders.add)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ _SHORT, _MANY = 32, 128
 Read = Callable[[Lane, Bools | None], pa.Array | None]
 
 
-class FastPath:
+class FieldSteps:
     """How records of one schema are read as the fields of a table, field by field. Thread-safe.
 
     ``common`` has the functions that schemas of one table share, by their plans: equal plans have one function.
@@ -49,7 +49,7 @@ class FastPath:
             self._steps.append((slot, read))
 
     @classmethod
-    def of(cls, root: RootPlan, common: dict[Plan, Read]) -> FastPath | None:
+    def of(cls, root: RootPlan, common: dict[Plan, Read]) -> FieldSteps | None:
         """Build it, or return None for what is rarely sent: records in a union, bytes alone, elements without bytes."""
         is_plain = root.plan.how == "record" and root.branch is None and not root.is_other
         has_rest = any(item.how == "rest" for item in root.plan.items)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from connectors.decoding.arrays import build, exact_leaf
-from connectors.decoding.avro.columnar import MIN_RECORDS, FastPath, Read
+from connectors.decoding.avro.columnar import MIN_RECORDS, FieldSteps, Read
 from connectors.decoding.avro.exact import ExactRecord
 from connectors.decoding.avro.lanes import Batch, Bools
 from connectors.decoding.avro.plan import Plan, plan_root
@@ -57,7 +57,7 @@ class AvroRecords:
         self.fields = payload_fields(table, schema, binding)
         self._format = cast("AvroFormat", binding.format)
         self._writers = writers
-        self._records: dict[int, tuple[ExactRecord, FastPath | None]] = {}
+        self._records: dict[int, tuple[ExactRecord, FieldSteps | None]] = {}
         self._common: dict[Plan, Read] = {}
         self._fast_from = fast_from
         self._nothing = [build(field, [], exact_leaf) for field in self.fields]
@@ -140,7 +140,7 @@ class AvroRecords:
             if paths is not None and paths[1] is not None:
                 yield Group(paths[1], of_id)
 
-    def _paths(self, schema_id: int) -> tuple[ExactRecord, FastPath | None] | None:
+    def _paths(self, schema_id: int) -> tuple[ExactRecord, FieldSteps | None] | None:
         """Return how the records of a schema are read; None where it is not there yet.
 
         Raises:
@@ -156,6 +156,6 @@ class AvroRecords:
             root = plan_root(schema, self.fields, self._format.record)
             paths = self._records[schema_id] = (
                 ExactRecord(root),
-                FastPath.of(root, self._common),
+                FieldSteps.of(root, self._common),
             )
         return paths

@@ -325,7 +325,7 @@ class Reads:
     def _other(self, plan: Plan) -> Read:
         field = _field(plan)
         to = type_text(field.type)
-        reason = f"the writer's {shown_type(plan.writer)} does not fit {to}"
+        reason = f"the writer's {writer_text(plan.writer)} does not fit {to}"
         is_number = plan.writer.kind in ("int", "long") and plan.writer.logical is None
         if is_number and field.kind in TIME_KINDS:
             reason += " without an epoch unit"
@@ -403,7 +403,7 @@ def _day(number: int, field: Field) -> int:
     return number
 
 
-def shown_type(writer: WriterType) -> str:
+def writer_text(writer: WriterType) -> str:
     """Name a writer's type for messages: ``long``, ``long (timestamp-micros)``, ``record net.Peer``, ``union of int, string``."""
     if writer.kind == "union":
         return f"union of {', '.join(each.name or each.kind for each in writer.items)}"

@@ -1,6 +1,6 @@
 """The bytes of a batch for the fast path: positions in them, one for each record, and what can be read at all of them at once.
 
-Nothing here looks beyond its buffer, whatever the bytes are: positions behind a record's end are found out by its end, and
+Nothing here looks beyond its buffer, also of bytes that are no records: positions behind a record's end are found out by its end, and
 loads are clipped.
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.decoding.arrays import build, exact_leaf
-from connectors.decoding.avro.columnar import MIN_RECORDS, FastPath, Read
+from connectors.decoding.avro.columnar import MIN_RECORDS, FieldSteps, Read
 from connectors.decoding.avro.lanes import Batch, Ints, Lane
 from connectors.decoding.fields import Field
 
@@ -21,7 +21,7 @@ _FEW_CUTS = 64
 class Group:
     """Records of one schema; ``rows`` are their positions in the batch, ascending."""
 
-    path: FastPath
+    path: FieldSteps
     rows: Ints
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.registry.decoders import Answers
 from planner import errors
 from planner.errors import FederationError, InternalError, LogUnavailable
 from planner.offsets import OffsetRange
@@ -42,7 +43,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 class ReadRequest:
     """What a channel is opened for: to follow from ``starts``, or to fetch ``ranges``.
 
-    ``epochs`` as in ``planner.ports.Log.fetch``.
+    ``epochs`` as in ``planner.ports.Log.fetch``. ``answers`` are a registry's about schemas that the table's records have.
     """
 
     source: TailSource
@@ -50,6 +51,7 @@ class ReadRequest:
     ranges: Sequence[OffsetRange] = ()
     timeout_s: float = 0.0
     epochs: Mapping[int, int] = field(default_factory=dict)
+    answers: Answers = field(default_factory=dict)
 
 
 class Ended(Exception):

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from connectors.registry.decoders import Answers, Decoders
+from planner.errors import SchemasNeeded
 from planner.offsets import NO_EPOCHS
 from planner.ports import Decoder, DecoderFactory, Log, TopicSource
 from proxy.tail.pacing import Pacing
@@ -66,6 +68,10 @@ class LocalReader:
         pieces = self._pieces(ranges, timeout_s, epochs)
         return read_ahead(pieces) if _are_much(ranges) else pieces
 
+    def learn(self, needed: SchemasNeeded) -> None:
+        """See ``TopicReader.learn``: the decoder asks by itself."""
+        raise needed
+
     def fetches_sooner(self, ranges: Ranges) -> bool:
         """See ``TopicReader.fetches_sooner``: both are threads of this process."""
         del ranges
@@ -83,9 +89,11 @@ class LocalReader:
             self.give_back()
 
 
-def remote_readers(ingestion: Ingestion, local: TopicReaders) -> TopicReaders:
+def remote_readers(
+    ingestion: Ingestion, local: TopicReaders, decoders: Decoders
+) -> TopicReaders:
     """Follow and make large fetches by ``ingestion``; make small fetches by ``local``."""
-    return lambda source: _RemoteReader(ingestion, source, local(source))
+    return lambda source: _RemoteReader(ingestion, source, local(source), decoders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +101,12 @@ class _RemoteReader:
     ingestion: Ingestion
     source: TailSource
     local: TopicReader
+    decoders: Decoders
 
     def follow(self, starts: ByPartition, epochs: ByPartition = NO_EPOCHS) -> Subscription:
-        request = ReadRequest(self.source, starts=dict(starts), epochs=dict(epochs))
+        request = ReadRequest(
+            self.source, starts=dict(starts), epochs=dict(epochs), answers=self._answers
+        )
         return self.ingestion.begin_job(request)
 
     def fetch(
@@ -103,8 +114,19 @@ class _RemoteReader:
     ) -> Pieces:
         if not _are_much(ranges):
             return self.local.fetch(ranges, timeout_s, epochs)
-        request = ReadRequest(self.source, None, tuple(ranges), timeout_s, dict(epochs))
+        request = ReadRequest(
+            self.source, None, tuple(ranges), timeout_s, dict(epochs), self._answers
+        )
         return _fetched(self.ingestion, request)
+
+    def learn(self, needed: SchemasNeeded) -> None:
+        """See ``TopicReader.learn``."""
+        ids = [int(number) for number in str(needed.facts["ids"]).split()]
+        self.decoders.ask(self.source.table, self.source.binding, ids)
+
+    @property
+    def _answers(self) -> Answers:
+        return self.decoders.answers(self.source.table, self.source.binding)
 
     def fetches_sooner(self, ranges: Ranges) -> bool:
         return not (_are_much(ranges) or self.ingestion.is_ready)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from planner.errors import SchemasNeeded
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoded
 from planner.schema import TableSchema
@@ -80,6 +81,13 @@ class TopicReader(Protocol):
         """Yield every committed record of ``ranges`` once, decoded; as ``planner.ports.Log.fetch``.
 
         A normal end means that all were read. After an error, throw away what was yielded.
+        """
+
+    def learn(self, needed: SchemasNeeded) -> None:
+        """Find the schemas for want of which ``take`` or ``fetch`` ended; it may be called again then.
+
+        Raises:
+            FederationError: as ``connectors.registry.decoders.Decoders.ask``.
         """
 
     def fetches_sooner(self, ranges: Ranges) -> bool:

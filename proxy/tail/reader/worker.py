@@ -17,8 +17,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from connectors.registry.decoders import Answers
+    from planner.seam.binding import Binding
     from proxy.tail.reader.ipc import Channel, ReadRequest
     from proxy.tail.reader.source import Subscription, TopicReaders
+
+    Learn = Callable[[Binding, Answers], None]
 
 _log = logging.getLogger(__name__)
 
@@ -53,10 +57,10 @@ def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) 
         os.close(sockets[0])
 
 
-def serve_requests(control: socket.socket, readers: TopicReaders) -> None:
+def serve_requests(control: socket.socket, readers: TopicReaders, learn: Learn) -> None:
     """Say over ``control`` that this serves; serve each socket received over it, on a thread of its own.
 
-    Returns when ``control`` ends.
+    ``learn`` takes the schemas that come with a request, before ``readers`` opens its source. Returns when ``control`` ends.
     """
     from proxy.tail.reader.ipc import Channel
 
@@ -75,17 +79,19 @@ def serve_requests(control: socket.socket, readers: TopicReaders) -> None:
             return
         channel = Channel(socket.socket(fileno=sockets[0]))
         threading.Thread(
-            target=_serve, args=(channel, readers), name="request", daemon=True
+            target=_serve, args=(channel, readers, learn), name="request", daemon=True
         ).start()
 
 
-def _serve(channel: Channel, readers: TopicReaders) -> None:
+def _serve(channel: Channel, readers: TopicReaders, learn: Learn) -> None:
     from planner.errors import FederationError, InternalError
     from proxy.tail.reader.ipc import Ended, receive_request, send_error
 
     with contextlib.closing(channel), contextlib.suppress(Ended):
         try:
             request = receive_request(channel)
+            if request.answers:
+                learn(request.source.binding, request.answers)
             if request.starts is None:
                 _fetch(channel, request, readers)
             else:
