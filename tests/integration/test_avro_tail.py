@@ -1,0 +1,174 @@
+"""Tails of Avro topics behind a real registry: every record by its writer's schema, read by either process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from connectors.iceberg.catalogs import Catalogs
+from connectors.iceberg.evolve import evolve_table
+from planner.evolution.avro import parse_schema
+from planner.evolution.changes import Evolving, evolve
+from planner.evolution.ledger import Ledger
+from planner.names import TableName
+from planner.schema import Column, TableSchema
+from planner.seam.formats import AvroFormat
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
+from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
+from thermocline.config.settings import Settings
+from thermocline.serve.assembly import running_server
+from thermocline.serve.ingestion import ingesting
+
+pytestmark = pytest.mark.kafka
+
+COLUMNS = [Column(0, "id", pa.int64()), Column(0, "name", pa.string())]
+FIRST = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"},{"name":"name","type":["null","string"]}]}'
+SECOND = (
+    '{"type":"record","name":"Order","fields":[{"name":"note","type":"string","default":""},'
+    '{"name":"id","type":"long"},{"name":"name","type":"string"}]}'
+)
+
+Write = Callable[[str, list[dict[str, Any]]], None]
+
+
+@contextlib.contextmanager
+def own_process(settings: Settings) -> Iterator[SqlServer]:
+    """A server whose topics are read by a process of their own."""
+    with (
+        ingesting(settings) as ingestion,
+        running_server(settings, ingestion=ingestion) as running,
+    ):
+        assert ingestion is not None
+        yield SqlServer(running, settings)
+
+
+@pytest.fixture(params=[serving, own_process], ids=["in process", "own process"])
+def server(
+    request: pytest.FixtureRequest,
+    kafka: Kafka,
+    schema_registry: ApicurioRegistry,
+    tmp_path: Path,
+) -> Iterator[SqlServer]:
+    settings = settings_of(
+        {"lake": sqlite_catalog(tmp_path)}, {"bootstrap.servers": kafka.bootstrap}
+    )
+    settings.schema_registry["url"] = schema_registry.url
+    with request.param(settings) as running:
+        yield running
+
+
+def writer(registry: ApicurioRegistry, kafka: Kafka, topic: str) -> Write:
+    """Produce records as confluent's own serializer does, which registers their schema."""
+
+    def write(schema: str, records: list[dict[str, Any]]) -> None:
+        with registry.client() as client:
+            serializer = AvroSerializer(client, schema)
+            at = SerializationContext(topic, MessageField.VALUE)
+            kafka.produce(topic, [serializer(record, at) for record in records])
+
+    return write
+
+
+def rows(server: SqlServer, table: TableName, columns: str = "id, name") -> list[Any]:
+    answer = server.ask(f"SELECT {columns} FROM {table} ORDER BY id")
+    return [tuple(row.values()) for row in answer.to_pylist()]
+
+
+def test_each_record_is_read_by_its_writers_schema(
+    server: SqlServer, kafka: Kafka, schema_registry: ApicurioRegistry
+) -> None:
+    topic = kafka.topic()
+    write = writer(schema_registry, kafka, topic)
+    write(FIRST, [{"id": 1, "name": "a"}, {"id": 2, "name": None}])
+    table = server.bind(topic, COLUMNS, format=AvroFormat())
+    assert rows(server, table) == [(1, "a"), (2, None)]
+    # The follower meets another schema, of another order, in the middle of its work.
+    write(SECOND, [{"id": 3, "name": "c", "note": "x"}])
+    write(FIRST, [{"id": 4, "name": "d"}])
+    assert rows(server, table) == [(1, "a"), (2, None), (3, "c"), (4, "d")]
+
+
+def test_many_records_are_fetched_whatever_their_schemas(
+    server: SqlServer, kafka: Kafka, schema_registry: ApicurioRegistry
+) -> None:
+    """More than a small fetch, and the second schema comes late."""
+    topic = kafka.topic()
+    write = writer(schema_registry, kafka, topic)
+    write(FIRST, [{"id": n, "name": "x"} for n in range(30_000)])
+    write(SECOND, [{"id": 30_000, "name": "last", "note": ""}])
+    table = server.bind(topic, COLUMNS, format=AvroFormat())
+    answer = server.ask(f"SELECT count(*) AS n, sum(id) AS s, max(name) AS m FROM {table}")
+    assert answer.to_pylist() == [{"n": 30_001, "s": 30_000 * 30_001 // 2, "m": "x"}]
+
+
+def test_a_column_of_a_new_schema_has_its_values(
+    server: SqlServer, kafka: Kafka, schema_registry: ApicurioRegistry
+) -> None:
+    topic = kafka.topic()
+    write = writer(schema_registry, kafka, topic)
+    write(FIRST, [{"id": 1, "name": "a"}])
+    write(SECOND, [{"id": 2, "name": "b", "note": "n"}])
+    table = server.bind(topic, COLUMNS, format=AvroFormat(evolution="additive"))
+    assert rows(server, table) == [(1, "a"), (2, "b")]
+
+    def decide(schema: TableSchema, _: object) -> Evolving:
+        tree = parse_schema(SECOND)
+        return Evolving(evolve(schema, tree).changes, Ledger({77: tree.fingerprint}).text)
+
+    with contextlib.closing(Catalogs(server.settings.catalogs)) as catalogs:
+        evolve_table(catalogs, table, decide)
+    server.refresh(table)
+    assert rows(server, table, "id, name, note") == [(1, "a", None), (2, "b", "n")]
+
+
+def test_a_registry_that_is_away_is_named_and_what_is_known_goes_on(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    topic, other = kafka.topic(), kafka.topic()
+    with running_schema_registry(tmp_path) as registry:
+        settings = settings_of(
+            {"lake": sqlite_catalog(tmp_path)}, {"bootstrap.servers": kafka.bootstrap}
+        )
+        settings.schema_registry["url"] = registry.url
+        with own_process(settings) as server:
+            writer(registry, kafka, topic)(FIRST, [{"id": 1, "name": "a"}])
+            writer(registry, kafka, other)(SECOND, [{"id": 5, "name": "e", "note": ""}])
+            table = server.bind(topic, COLUMNS, format=AvroFormat())
+            unmet = server.bind(other, COLUMNS, format=AvroFormat())
+            assert rows(server, table) == [(1, "a")]
+            registry.stop()
+            assert rows(server, table) == [(1, "a")]
+            with pytest.raises(Exception, match="the schema registry"):
+                rows(server, unmet)
+
+
+def test_an_id_that_means_something_else_stops_the_table(
+    server: SqlServer, kafka: Kafka, schema_registry: ApicurioRegistry
+) -> None:
+    topic = kafka.topic()
+    writer(schema_registry, kafka, topic)(FIRST, [{"id": 1, "name": "a"}])
+    with schema_registry.client() as client:
+        number = client.get_latest_version(f"{topic}-value").schema_id
+    ledger = Ledger({number: parse_schema(SECOND).fingerprint})
+    table = server.bind(topic, COLUMNS, format=AvroFormat(ledger=ledger))
+    with pytest.raises(Exception, match=f"another schema under id {number} than"):
+        rows(server, table)
+
+
+@pytest.mark.parametrize("server", [own_process], indirect=True)
+def test_an_unknown_id_is_a_bad_record(
+    server: SqlServer, kafka: Kafka, schema_registry: ApicurioRegistry
+) -> None:
+    topic = kafka.topic()
+    writer(schema_registry, kafka, topic)(FIRST, [{"id": 1, "name": "a"}])
+    kafka.produce(topic, [b"\x00\x7f\x00\x00\x01rest"])
+    table = server.bind(topic, COLUMNS, format=AvroFormat(), on_error="skip")
+    assert rows(server, table) == [(1, "a")]
