@@ -43,6 +43,13 @@ from tests.harness.serving import SESSION
 EVENTS: Counter[object] = Counter()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def every_kind_of_read() -> Iterator[None]:
+    """The examples came to each."""
+    yield
+    assert {*ColdMode, Side.BOTH, Side.COLD, Side.TAIL, True, False} <= EVENTS.keys()
+
+
 class PruningStore(MemoryColdStore):
     """Leaves out each row and column that a scan may leave out."""
 
@@ -233,7 +240,3 @@ def _plain(question: Question, rows: pa.Table) -> pa.Table:
         connection.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS FROM rows')
         connection.unregister("rows")
     return connection.execute(question.sql.partition(" LIMIT ")[0]).to_arrow_table()
-
-
-def test_the_examples_came_to_every_kind_of_read() -> None:
-    assert {*ColdMode, Side.BOTH, Side.COLD, Side.TAIL, True, False} <= EVENTS.keys()
