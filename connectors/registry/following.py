@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from connectors.registry.decoders import TIMEOUT_S
 from connectors.registry.shipping import SchemaShipping, Shipment
 from connectors.registry.table_schemas import Commit, take_up
 from planner.errors import SchemasNeeded
@@ -35,9 +36,10 @@ class SchemaFollower:
         registry_of: Callable[[str], SchemaRegistry],
         commit: Commit,
         *,
+        timeout_s: float = TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._shipping = SchemaShipping(registry_of, clock=clock)
+        self._shipping = SchemaShipping(registry_of, timeout_s=timeout_s, clock=clock)
         self._commit = commit
         self._clock = clock
         self._lock = threading.Lock()

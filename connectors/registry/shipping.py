@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from connectors.decoding.writers import FIXED_ID, Unknown
-from connectors.registry.decoders import Answers, Decoders
+from connectors.registry.decoders import TIMEOUT_S, Answers, Decoders
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig, SchemaRegistryUnavailable
 from planner.evolution.ledger import UNKNOWN
@@ -44,9 +44,10 @@ class SchemaShipping:
         self,
         registry_of: Callable[[str], SchemaRegistry],
         *,
+        timeout_s: float = TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.decoders = Decoders(registry_of)
+        self.decoders = Decoders(registry_of, timeout_s=timeout_s)
         self._registry_of = registry_of
         self._clock = clock
         self._lock = threading.Lock()
