@@ -18,6 +18,7 @@ import duckdb
 import fastavro
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -34,6 +35,7 @@ from connectors.registry.following import SchemaFollower
 from connectors.spark.lake.lake import Lake
 from connectors.spark.options import LakeSettings
 from connectors.spark.publish import stage
+from connectors.spark.publish.splits import map_in_arrow
 from connectors.spark.publish.target import SparkTieringTarget
 from planner.errors import (
     FederationError,
@@ -42,6 +44,7 @@ from planner.errors import (
     SchemaRegistryUnavailable,
     SchemasNeeded,
     TieringConflict,
+    UndecodableRecord,
 )
 from planner.evolution.ledger import SCHEMAS, UNKNOWN, Ledger
 from planner.names import METADATA_COLUMNS, TableName
@@ -56,6 +59,7 @@ from tests.fixtures.cold import cold_slice
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
 from tests.fixtures.spark import SparkLake
+from thermocline.cli import app
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -214,7 +218,7 @@ class Orders:
                     assert text is not None
                     schemas[number] = fastavro.parse_schema(json.loads(text))
                 body = io.BytesIO(raw["kafka_value"][5:])
-                value = fastavro.schemaless_reader(body, schemas[number], None)
+                value: Any = fastavro.schemaless_reader(body, schemas[number], None)
                 own = {
                     each.name: conformed(each.type, value.get(each.name)) for each in columns
                 }
@@ -284,6 +288,26 @@ def bind(
         yield bound
 
 
+def command(orders: Orders, folder: Path, arguments: Sequence[str]) -> str:
+    """Run a command with settings of its own."""
+    file = folder / "thermocline.toml"
+    sections = {
+        "catalogs.lake": orders.lake.catalogs["lake"],
+        "kafka": orders.kafka.settings,
+        "schema_registry": {"url": orders.registry.url},
+    }
+    lines = []
+    for name, options in sections.items():
+        lines += [
+            f"[{name}]",
+            *(f'"{key}" = {json.dumps(each)}' for key, each in options.items()),
+        ]
+    file.write_text("\n".join(lines))
+    result = CliRunner().invoke(app, ["--config", str(file), *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
 def told(orders: Orders, kind: type[events.Event]) -> list[Any]:
     return [event for event in orders.heard if isinstance(event, kind)]
 
@@ -307,9 +331,8 @@ def test_each_record_is_tiered_with_the_schema_it_was_written_with(
 
     def shipped(rows: Any, function: Any, schema: Any) -> Any:
         pickled.append(pickle.dumps(function.reader))
-        return run(rows, function, schema)
+        return map_in_arrow(rows, function, schema)
 
-    run = stage.map_in_arrow
     monkeypatch.setattr(stage, "map_in_arrow", shipped)
     orders.tier()
     assert payload(orders.cold()) == orders.expected()
@@ -475,6 +498,23 @@ def test_an_id_that_the_registry_lacks_is_a_bad_record_after_the_grace_time(bind
     assert [row["id"] for row in rows] == [0, 1, 2, None]
     assert rows[-1]["kafka_error"] == "schema id 999999 is not in the registry"
     assert orders.ledger()[999_999] == UNKNOWN
+
+
+def test_verify_and_skip_decode_by_the_registry(bind: Bind, tmp_path: Path) -> None:
+    orders = bind()
+    orders.produce(V1, [first(n) for n in range(20)])
+    orders.tier()
+    orders.produce(V2, [second(n) for n in range(20)])
+    orders.tier()
+    bad = orders.serialized(V2, [second(0)])[0][:-2]
+    orders.kafka.produce(orders.topic, [bad])
+    assert "offset 40 does not decode" in orders.fails(UndecodableRecord)
+    skip = ["skip", str(orders.name), "--partition", "0", "--offset", "40"]
+    assert "skipped partition 0, offset 40" in command(orders, tmp_path, skip)
+    orders.tier()
+    [report] = json.loads(command(orders, tmp_path, ["verify", str(orders.name), "--json"]))
+    assert report["outcomes"] == {"rows": 40, "skipped": 1, "tombstones": 0}
+    assert report["findings"] == []
 
 
 def test_a_fixed_schema_has_no_id_in_front(
