@@ -113,11 +113,13 @@ class SchemaShipping:
         assert isinstance(form, AvroFormat)  # noqa: S101 - as its callers check
         registry = self._registry_of(form.registry or "")
         try:
-            found = registry.versions(f"{binding.topic}-value", timeout_s=VERSIONS_TIMEOUT_S)
+            versions = registry.versions(f"{binding.topic}-value", timeout_s=VERSIONS_TIMEOUT_S)
         except (SchemaRegistryUnavailable, BadConfig):
             self._hush(form)
             raise
-        return frozenset() if isinstance(found, UnknownSchema) else frozenset(found.values())
+        return (
+            frozenset() if isinstance(versions, UnknownSchema) else frozenset(versions.values())
+        )
 
     def is_silent(self, form: AvroFormat) -> bool:
         """Return whether the registry did not answer just now."""

@@ -308,7 +308,7 @@ def command(orders: Orders, folder: Path, arguments: Sequence[str]) -> str:
     return result.output
 
 
-def told(orders: Orders, kind: type[events.Event]) -> list[Any]:
+def events_of(orders: Orders, kind: type[events.Event]) -> list[Any]:
     return [event for event in orders.heard if isinstance(event, kind)]
 
 
@@ -343,7 +343,9 @@ def test_each_record_is_tiered_with_the_schema_it_was_written_with(
         ("note", "string"),
     ]
     # All new ids of a stage are taken up at once.
-    assert [type(each.error) for each in told(orders, events.RoundRefused)] == [SchemasNeeded]
+    assert [type(each.error) for each in events_of(orders, events.RoundRefused)] == [
+        SchemasNeeded
+    ]
     assert len(orders.ledger()) == 2
     # What tasks get: schemas, and neither the registry's address nor its login.
     assert len(pickled) == 2
@@ -378,15 +380,15 @@ def test_a_registered_version_becomes_a_column_without_a_record(bind: Bind) -> N
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
-        wait_until(lambda: told(orders, events.TableEvolved))
+        wait_until(lambda: events_of(orders, events.TableEvolved))
         orders.register(V2)
-        wait_until(lambda: len(told(orders, events.TableEvolved)) == 2, timeout_s=20)
+        wait_until(lambda: len(events_of(orders, events.TableEvolved)) == 2, timeout_s=20)
     finally:
         loop.stop()
         thread.join()
     assert [name for name, _ in orders.columns()] == ["id", "at", "tags", "note"]
     assert len(orders.ledger()) == 2
-    assert told(orders, events.TableFailed) == []
+    assert events_of(orders, events.TableFailed) == []
 
 
 def wait_until(happened: Callable[[], Any], timeout_s: float = 60) -> None:
@@ -442,14 +444,14 @@ def test_an_outage_stops_what_needs_a_new_schema_and_a_changed_registry_all(
         orders = bind(registry=registry)
         orders.produce(V1, [first(n) for n in range(5)])
         orders.tier()
-        known, new = (
+        old, new = (
             orders.serialized(V1, [first(5)]),
             orders.serialized(V2, [second(n) for n in range(3)]),
         )
         before = orders.columns()
         registry.stop()
         # Schemas that this process has met are tiered all the same.
-        orders.kafka.produce(orders.topic, known)
+        orders.kafka.produce(orders.topic, old)
         orders.tier()
         assert len(orders.cold()) == 6
         orders.kafka.produce(orders.topic, new)

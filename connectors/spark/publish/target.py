@@ -115,11 +115,11 @@ class SparkTieringTarget:
                 raise
             if total.needs:
                 self._drop(run)
-                raise self._taken_up(plan, total.needs)
+                raise self._take_up(plan, total.needs)
         failpoints.reach("after_stage")
         return Staged(plan, run, total.outcomes, total.log_bytes, schemas.fingerprints)
 
-    def _taken_up(self, plan: TieringPlan, ids: frozenset[int]) -> SchemasNeeded:
+    def _take_up(self, plan: TieringPlan, ids: frozenset[int]) -> SchemasNeeded:
         """Bring schemas that tasks met into the table; return why to plan again."""
         if self.schemas is None:
             raise InternalError(
