@@ -46,12 +46,12 @@ def binding(ledger: dict[int, str] | None = None, **options: Any) -> Binding:
 
 @dataclass
 class Registry:
-    """What a process is answered; ``asked`` is what for."""
+    """What a process is answered; ``requests`` is what for."""
 
     texts: dict[int, str] = field(default_factory=dict)
     versions_of: dict[str, dict[int, int]] = field(default_factory=dict)
     up: bool = True
-    asked: list[Any] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
 
     def of(self, _: str) -> Any:
         return self
@@ -70,7 +70,7 @@ class Registry:
         return self.versions_of.get(subject) or UnknownSchema(f"subject {subject}")
 
     def _answer(self, what: object) -> None:
-        self.asked.append(what)
+        self.requests.append(what)
         if not self.up:
             raise SchemaRegistryUnavailable("the schema registry does not answer.")
 
@@ -101,7 +101,7 @@ def test_ids_of_a_ledger_are_asked_for_once() -> None:
     bound = binding({7: FINGERPRINT, 8: FINGERPRINT, 9: UNKNOWN})
     for _ in range(3):
         shipment = shipping.of_ledger(TABLE, bound)
-    assert registry.asked == [[7, 8]]
+    assert registry.requests == [[7, 8]]
     # Of 8, which was deleted, nothing is known: records may have none of it.
     assert list(shipment.answers) == [7]
     assert shipment.fingerprints == {7: FINGERPRINT}
@@ -113,7 +113,7 @@ def test_an_outage_stops_nothing_that_needs_no_schema() -> None:
     bound = binding({7: FINGERPRINT})
     for _ in range(3):
         assert shipping.of_ledger(TABLE, bound).answers == {}
-    assert len(registry.asked) == 1
+    assert len(registry.requests) == 1
     registry.up, clock.now = True, clock.now + SILENCE_S
     assert list(shipping.of_ledger(TABLE, bound).answers) == [7]
 
@@ -129,7 +129,7 @@ def test_a_table_of_json_ships_nothing_and_asks_nothing() -> None:
     shipping = SchemaShipping(registry.of)
     assert shipping.of_ledger(TABLE, Binding("flows")).answers == {}
     assert shipping.of_tail(TABLE, Binding("flows")) == {}
-    assert registry.asked == []
+    assert registry.requests == []
 
 
 def test_a_tail_has_the_schemas_of_its_subject_and_says_when_none_can_be_had() -> None:
@@ -168,7 +168,7 @@ def test_versions_are_asked_for_now_and_then_and_a_silent_registry_by_one_table(
     assert follower.follow(TABLE, binding({7: FINGERPRINT})) is None
     clock.now += LOOK_S
     assert follower.follow(TABLE, binding({7: FINGERPRINT})) == ()
-    assert registry.asked == ["orders-value", [7], "orders-value"]
+    assert registry.requests == ["orders-value", [7], "orders-value"]
     registry.up, clock.now = False, clock.now + LOOK_S
     with pytest.raises(SchemaRegistryUnavailable):
         follower.follow(TABLE, binding())
@@ -180,7 +180,7 @@ def test_versions_are_asked_for_now_and_then_and_a_silent_registry_by_one_table(
     ):
         clock.now += LOOK_S
         assert follower.follow(TABLE, quiet) is None
-    assert registry.asked[3:] == ["orders-value"]
+    assert registry.requests[3:] == ["orders-value"]
     assert SCHEMA_EVOLUTION in table.properties
 
 

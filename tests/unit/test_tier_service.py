@@ -198,10 +198,10 @@ def test_schemas_that_cannot_be_followed_are_told_once_and_stop_nothing(
     name = lake_in_memory.create("t0")
     lake_in_memory.send("t0", 4)
     answers: list[tuple[Evolving, ...] | None] = [(), None, (Evolving((), "{}"),)]
-    looks: list[TableName] = []
+    calls: list[TableName] = []
 
     def follow(table: TableName, _: Binding) -> tuple[Evolving, ...] | None:
-        looks.append(table)
+        calls.append(table)
         if lake_in_memory.rows(name) == 4 and answers:
             return answers.pop()
         raise SchemaRegistryUnavailable("no registry answers.")
@@ -209,8 +209,8 @@ def test_schemas_that_cannot_be_followed_are_told_once_and_stop_nothing(
     with running(lake_in_memory.loop(follow=follow)):
         until(lambda: lake_in_memory.rows(name) == 4)
         until(lambda: not answers)
-        count = len(looks)
-        until(lambda: len(looks) > count + 4)
+        count = len(calls)
+        until(lambda: len(calls) > count + 4)
     lines = [what for what in lake_in_memory.heard.of("t0") if what != "published"]
     assert lines == ["not followed", "evolved", "not followed"]
 
@@ -280,7 +280,7 @@ def test_one_tables_failure_is_told_once_and_stops_no_other(lake_in_memory: Lake
 
 @dataclass
 class QuickClock:
-    """Two seconds pass between two looks at it."""
+    """Two seconds pass between two calls at it."""
 
     now_s: float = 0.0
 
