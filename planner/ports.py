@@ -311,13 +311,15 @@ DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 class Staged:
     """Files that are written but not visible until ``publish`` adds them to the table.
 
-    ``log_bytes`` is the size of the records' values in the log.
+    ``log_bytes`` is the size of the records' values in the log. ``schemas`` are the fingerprints, by id, of the writers'
+    schemas that tasks were given: they have met no others.
     """
 
     plan: TieringPlan
     reference: str
     outcomes: Outcomes
     log_bytes: int = 0
+    schemas: Mapping[int, str] = field(default_factory=dict)
 
 
 class TieringTarget(Protocol):
@@ -335,13 +337,19 @@ class TieringTarget(Protocol):
         """
 
     def stage(self, plan: TieringPlan) -> Staged:
-        """Read the plan's splits from the log, decode, write data files that no reader sees."""
+        """Read the plan's splits from the log, decode, write data files that no reader sees.
+
+        Raises:
+            SchemasNeeded: records had schemas that the table has only now taken up. Plan again.
+        """
 
     def publish(self, staged: Staged) -> Watermark:
         """Make the staged rows, the new watermark, its mirror and its tag visible in one transaction.
 
         Raises:
-            TieringConflict: the table's watermark is not the plan's start any more. Nothing changed; plan again.
+            TieringConflict: the table's watermark is not the plan's start any more, or its ledger lacks a schema that tasks
+                were given. Nothing changed; plan again.
+            SchemaRegistryChanged: its ledger has another schema under an id of theirs. Nothing changed.
             ForeignCommit: another writer added rows above the watermark. Nothing changed.
         """
 

@@ -160,6 +160,7 @@ def _settings(config: str | None) -> LakeSettings:
         clusters=settings.clusters,
         roots=catalog_roots(settings),
         secrets=engine_secrets(settings),
+        registries=settings.registries,
     )
 
 

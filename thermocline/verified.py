@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from connectors.decoding.registry import decoder_for
 from connectors.kafka.admin import is_compacted
 from connectors.kafka.clusters import KafkaClusters
+from connectors.registry.decoders import Decoders
+from connectors.registry.registries import SchemaRegistries
 from connectors.verification.comparing import Extent
 from connectors.verification.run import Verification
 from planner.errors import FederationError
@@ -30,7 +31,9 @@ def verify_each(request: VerifyRequest, send: Send, spill: Path) -> None:
     with (
         cold_engine(settings, spill) as (store, auditor, engine),
         KafkaClusters(settings.require_clusters()) as log,
+        SchemaRegistries(settings.registries) as registries,
     ):
+        decoders = Decoders(registries.of)
 
         def verified(name: TableName) -> Report | None:
             audit = auditor.audit(name)
@@ -46,7 +49,7 @@ def verify_each(request: VerifyRequest, send: Send, spill: Path) -> None:
                 audit,
                 log,
                 EngineColdRows(engine, store, audit),
-                decoder_for,
+                decoders,
                 Extent(request.with_values, request.since_ms, compacted),
                 steps,
             ).run()

@@ -109,7 +109,7 @@ class TableDecoder:
         Raises:
             UndecodableRecord: policy ``fail``; names the first such record of the batch.
         """
-        left = self._without_skips(batch)
+        left = self.without_skips(batch)
         if len(left) == len(batch) <= PORTION_RECORDS:
             return self._decode(batch)
         starts = range(0, max(1, len(left)), PORTION_RECORDS)
@@ -120,7 +120,8 @@ class TableDecoder:
             frozenset[int]().union(*(each.needs for each in decoded)),
         )
 
-    def _without_skips(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def without_skips(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records that a person has not given up."""
         for partition, offsets in self._skips.items():
             matches = pc.and_(
                 pc.is_in(batch.column(KAFKA_OFFSET), value_set=offsets),
@@ -130,12 +131,15 @@ class TableDecoder:
                 batch = batch.filter(pc.invert(matches))
         return batch
 
+    @property
+    def no_rows(self) -> pa.RecordBatch:
+        nothing = [pa.nulls(0, column.type) for column in self._schema.columns]
+        return pa.RecordBatch.from_arrays(nothing, schema=self._schema.arrow)
+
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
         portion = self._records.read(batch)
         if portion.needs:
-            nothing = [pa.nulls(0, column.type) for column in self._schema.columns]
-            rows = pa.RecordBatch.from_arrays(nothing, schema=self._schema.arrow)
-            return Decoded(rows, Outcomes(), portion.needs)
+            return Decoded(self.no_rows, Outcomes(), portion.needs)
         positions, payload = portion.positions, portion.columns
         exact, errors = self._read_exactly(batch, portion)
         if exact:

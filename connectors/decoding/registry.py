@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from connectors.decoding.json.decoder import JsonRecords
 from connectors.decoding.policy import RecordReader, TableDecoder
 from connectors.decoding.writers import Writers
-from planner.ports import Decoder
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat, JsonFormat
@@ -29,7 +28,7 @@ READERS: Mapping[str, Callable[[str, TableSchema, Binding, Writers | None], Reco
 
 def decoder_for(
     table: str, schema: TableSchema, binding: Binding, writers: Writers | None = None
-) -> Decoder:
+) -> TableDecoder:
     """Build the decoder of a bound table. ``writers`` has the schemas of formats that need some; without it, there is none.
 
     Raises:

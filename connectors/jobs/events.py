@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from connectors.jobs.round import RoundResult
 from planner.errors import FederationError, StalePlan
+from planner.evolution.changes import Change
 from planner.names import TableName
 from planner.seam.binding import Binding
 from planner.tiering.schedule import Backfill
@@ -32,10 +33,29 @@ class RoundPublished:
 
 @dataclass(frozen=True, slots=True)
 class RoundRefused:
-    """Nothing was published: another tierer was first, or the plan's facts were gone. Tried again at once."""
+    """Nothing was published: another tierer was first, the plan's facts were gone, or records had new schemas.
+
+    Tried again at once.
+    """
 
     table: TableName
     error: StalePlan
+
+
+@dataclass(frozen=True, slots=True)
+class TableEvolved:
+    """The table took up schemas that were registered for its topic, before records of theirs were tiered."""
+
+    table: TableName
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemasNotFollowed:
+    """New schemas of the topic could not be taken up; the table is tiered all the same. Told once for an error."""
+
+    table: TableName
+    error: FederationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +98,8 @@ Event = (
     TableMeasured
     | RoundPublished
     | RoundRefused
+    | TableEvolved
+    | SchemasNotFollowed
     | TableFailed
     | DrainFailed
     | TableRecovered

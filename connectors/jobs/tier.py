@@ -13,6 +13,7 @@ from connectors.jobs import events
 from connectors.jobs.loop import JobTable, TableLoop
 from connectors.jobs.round import RoundResult, always, not_bound, tier_once
 from planner.errors import FederationError, StalePlan
+from planner.evolution.changes import Evolving
 from planner.names import TableName, by_cluster
 from planner.offsets import OffsetRange
 from planner.ports import Log, TieringTarget, TopicSource
@@ -56,6 +57,8 @@ class TieringTable(JobTable):
     retention_fresh_until_s: float = 0.0
     caught_up_at_s: float = 0.0
     bytes_per_offset: float = 0.0
+    #: Why new schemas could not be taken up, as it was told.
+    not_followed: str | None = None
     _earlier: LogBounds | None = None
     _earlier_s: float = 0.0
     _backfill_from_s: float | None = None
@@ -152,7 +155,8 @@ class TieringJob:
     """``connectors.jobs.loop.Job`` that tiers.
 
     ``tables`` lists the bound tables; ``retentions`` says what brokers keep of topics, where they tell. ``adjust`` may
-    replace a table's own options. ``now_s`` is in seconds since 1970.
+    replace a table's own options. ``follow`` brings new schemas of its writers into a table, every time or now and then (None:
+    not now). ``now_s`` is in seconds since 1970.
     """
 
     name: ClassVar[str] = "tierer"
@@ -163,6 +167,7 @@ class TieringJob:
     limits: RoundLimits = RoundLimits()
     retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = lambda _: {}
     adjust: Callable[[ColdSurvey], ColdSurvey] = lambda survey: survey
+    follow: Callable[[TableName, Binding], Sequence[Evolving] | None] = lambda *_: None
     now_s: Callable[[], float] = time.time
 
     def open(self, name: TableName) -> TieringTable:
@@ -181,6 +186,9 @@ class TieringJob:
         self, tables: Sequence[TieringTable], loop: TableLoop[TieringTable]
     ) -> Iterator[tuple[TieringTable, Trigger | None]]:
         clock_s = loop.clock()
+        for table in tables:
+            with loop.guarded(table):
+                self._follow(table, loop)
         self._read_retentions(tables, clock_s, loop.limits.refresh_s)
         for table, bounds in self._measured(tables, loop):
             with loop.guarded(table):
@@ -189,6 +197,23 @@ class TieringJob:
                 )
                 loop.tell(events.TableMeasured(table.name, lag, table.binding))
                 yield table, table.due(lag, table.binding)
+
+    def _follow(self, table: TieringTable, loop: TableLoop[TieringTable]) -> None:
+        try:
+            done = self.follow(table.name, table.binding)
+        except FederationError as error:
+            if error.message != table.not_followed:
+                table.not_followed = error.message
+                loop.tell(events.SchemasNotFollowed(table.name, error))
+            return
+        if done is None:
+            return
+        table.not_followed = None
+        if done:
+            # A round begins with the newest facts anyway; these are for the next look.
+            table.fresh_until_s = 0.0
+            changes = itertools.chain.from_iterable(each.changes for each in done)
+            loop.tell(events.TableEvolved(table.name, tuple(changes)))
 
     def _read_retentions(
         self, tables: Sequence[TieringTable], clock_s: float, refresh_s: float

@@ -14,15 +14,18 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from connectors.decoding.avro.wire import ids_of
+from connectors.decoding.policy import TableDecoder
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import InternalError, SchemasNeeded
-from planner.names import TableName
+from planner.names import KAFKA_VALUE, TableName
 from planner.ports import Decoded, Decoder
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
+from planner.seam.watermark import Outcomes
 
 #: A statement that meets a new schema waits so long at most; an unknown id's grace time is inside.
 TIMEOUT_S = 30.0
@@ -106,9 +109,14 @@ class Decoders:
             SchemaRegistryChanged: as ``check``.
             BadConfig: the registry's settings are wrong.
         """
-        form = _avro(binding)
         with self._lock:
             self._met[table].update(ids)
+        self.add(binding, self.look_up(table, binding, ids))
+        self.check(table, binding)
+
+    def look_up(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:
+        """Return what the table's registry says of ids, and take none of it yet. Raises as ``ask``."""
+        form = _avro(binding)
         if self._registry_of is None:
             raise SchemasNeeded(
                 f"{table}: records have schemas that their reader was not given; try again.",
@@ -121,8 +129,7 @@ class Decoders:
         numbers = [schema_id for schema_id in ids if schema_id != FIXED_ID]
         if numbers:
             answers |= registry.by_ids(numbers, timeout_s=self._timeout_s)
-        self.add(binding, answers)
-        self.check(table, binding)
+        return answers
 
     def check(self, table: str, binding: Binding) -> None:
         """Check what this process knows of ids against the table's ledger; ids that it has not met yet are not asked for.
@@ -138,13 +145,18 @@ class Decoders:
         """Take what another process was answered."""
         self._era(_avro(binding)).add(answers)
 
-    def answers(self, table: str, binding: Binding) -> Answers:
-        """Return what is known of ids that records of the table had, for other processes."""
+    def answers(self, table: str, binding: Binding, ids: Collection[int] = ()) -> Answers:
+        """Return what is known of ``ids``, and of those that records of the table had, for other processes."""
         if not isinstance(binding.format, AvroFormat):
             return {}
-        era = self._era(binding.format)
         with self._lock:
-            return {at: era.answers[at] for at in self._met[table] if at in era.answers}
+            all_ids = {*ids, *self._met[table]}
+        return self.answers_of(binding, all_ids)
+
+    def answers_of(self, binding: Binding, ids: Collection[int]) -> Answers:
+        """Return what is known of ``ids`` alone."""
+        era = self._era(_avro(binding))
+        return {at: era.answers[at] for at in sorted(ids) if at in era.answers}
 
     def writers(self, binding: Binding) -> Writers:
         return self._era(_avro(binding)).writers
@@ -158,6 +170,49 @@ def _avro(binding: Binding) -> AvroFormat:
     if not isinstance(binding.format, AvroFormat):
         raise InternalError(f"The format {binding.format.name} has no schemas of writers.")
     return binding.format
+
+
+def shipped_decoder(
+    table: str, schema: TableSchema, binding: Binding, answers: Answers | None = None
+) -> Decoder:
+    """Build the decoder of a table where no registry is asked, by what came along with the work.
+
+    Its batches say in ``needs`` which ids are not in ``answers``; behind the first such batch it reads ids alone.
+
+    Raises:
+        As ``connectors.decoding.registry.decoder_for``.
+    """
+    if not isinstance(binding.format, AvroFormat):
+        return decoder_for(table, schema, binding)
+    era = _Era()
+    era.add(answers or {})
+    decoder = decoder_for(table, schema, binding, era.writers)
+    return _ShippedDecoder(decoder, binding, era.writers)
+
+
+@dataclass(slots=True)
+class _ShippedDecoder:
+    decoder: TableDecoder
+    binding: Binding
+    writers: Writers
+    _reads_ids: bool = False
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return self.decoder.reads
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """See ``planner.ports.Decoder.decode``."""
+        if self._reads_ids:
+            left = self.decoder.without_skips(batch)
+            ids = ids_of(
+                left.column(KAFKA_VALUE), is_fixed=_avro(self.binding).fixed is not None
+            )
+            needs = frozenset(each for each in ids if self.writers.get(each) is None)
+            return Decoded(self.decoder.no_rows, Outcomes(), needs)
+        decoded = self.decoder.decode(batch)
+        self._reads_ids = bool(decoded.needs)
+        return decoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from connectors.decoding.writers import Unknown, Writers
 from connectors.registry.decoders import Decoders
-from planner.errors import BadBinding, SchemaIncompatible
+from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
 from planner.evolution.changes import Decide, Evolution, Evolving, evolve
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
@@ -39,14 +39,15 @@ def take_up(
     if unmet:
         decoders.ask(str(table), binding, unmet)
     done = []
+    era = binding.format.ledger.era if isinstance(binding.format, AvroFormat) else 0
     for schema_id in sorted(ids):
-        committed = commit(table, _decision(table, schema_id, writers))
+        committed = commit(table, _decision(table, schema_id, writers, era))
         if committed is not None:
             done.append(committed)
     return tuple(done)
 
 
-def _decision(table: TableName, schema_id: int, writers: Writers) -> Decide:
+def _decision(table: TableName, schema_id: int, writers: Writers, era: int) -> Decide:
     def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
         binding = parse_binding(table, properties)
         if binding is None or not isinstance(binding.format, AvroFormat):
@@ -56,6 +57,11 @@ def _decision(table: TableName, schema_id: int, writers: Writers) -> Decide:
             )
         fingerprint = writers.fingerprints[schema_id]
         ledger = binding.format.ledger
+        if ledger.era != era:
+            raise TieringConflict(
+                f"{table}: a person accepted that ids mean other schemas; plan again.",
+                table=str(table),
+            )
         ledger.check(table, {schema_id: fingerprint})
         if ledger.fingerprints.get(schema_id) == fingerprint:
             return None

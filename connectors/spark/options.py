@@ -6,7 +6,7 @@ The settings of a lake as plain values, which tasks on executors can be sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from connectors.store.catalog_roots import CatalogRoots
 from planner.errors import BadParameter
@@ -83,9 +83,13 @@ def chosen_columns(table: TableName, schema: TableSchema, text: str | None) -> T
 
 @dataclass(frozen=True, slots=True)
 class LakeSettings:
-    """``catalogs``: pyiceberg's properties by name; ``clusters``: librdkafka's; ``secrets``: DuckDB's, for stores."""
+    """``catalogs``: pyiceberg's properties by name; ``clusters``: librdkafka's; ``secrets``: DuckDB's, for stores.
+
+    ``registries``: confluent's options of each schema registry. Tasks get neither catalogs nor registries.
+    """
 
     catalogs: Mapping[str, Mapping[str, str]]
     clusters: Mapping[str, Mapping[str, str]]
     roots: CatalogRoots | None = None
     secrets: tuple[str, ...] = ()
+    registries: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

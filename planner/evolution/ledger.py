@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from planner.errors import BadBinding, SchemaRegistryChanged
+from planner.errors import BadBinding, SchemaRegistryChanged, TieringConflict
 from planner.names import TableName, shell_word
 
 SCHEMAS = "thermocline.schemas"
@@ -64,6 +64,23 @@ class Ledger:
         """Return the ledger with more entries. Those that it has stay, but for schemas that were unknown."""
         known = {at: each for at, each in self.fingerprints.items() if each != UNKNOWN}
         return Ledger({**self.fingerprints, **fingerprints, **known}, self.era)
+
+    def check_published(self, table: TableName, fingerprints: Mapping[int, str]) -> None:
+        """Check, on the ledger that a commit of rows builds on, the schemas that their tasks had: it must have each as it was.
+
+        Raises:
+            SchemaRegistryChanged: as ``check``.
+            TieringConflict: it lacks one, or knows one by now that was unknown. Plan again.
+        """
+        self.check(table, fingerprints)
+        for number, fingerprint in sorted(fingerprints.items()):
+            if self.fingerprints.get(number) != fingerprint:
+                raise TieringConflict(
+                    f"{table}: its ledger of schemas has no longer what id {number} meant when this tiering was planned; plan "
+                    f"again.",
+                    table=str(table),
+                    schema_id=number,
+                )
 
     def check(self, table: TableName, fingerprints: Mapping[int, str]) -> None:
         """Check schemas, as the registry has them now, against those of before.

@@ -6,11 +6,14 @@ job and the in-memory double call this and nothing else (docs/internals/watermar
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from planner.errors import TieringConflict
-from planner.seam.binding import decoding_key
+from planner.evolution.ledger import Ledger
+from planner.names import TableName
+from planner.seam.binding import Binding, decoding_key
+from planner.seam.formats import AvroFormat
 from planner.seam.resolver import resolve
 from planner.seam.snapshots import History
 from planner.seam.watermark import Outcomes, Watermark, era_after
@@ -41,6 +44,19 @@ def check_publish(
         table=table,
         run=plan.start.run,
     )
+
+
+def check_schemas(
+    table: TableName, schemas: Mapping[int, str], binding: Binding | None
+) -> None:
+    """Refuse unless the newest ``binding`` has the schemas that tasks were given (``planner.ports.Staged.schemas``).
+
+    Raises:
+        TieringConflict, SchemaRegistryChanged: as ``Ledger.check_published``.
+    """
+    form = None if binding is None else binding.format
+    ledger = form.ledger if isinstance(form, AvroFormat) else Ledger()
+    ledger.check_published(table, schemas)
 
 
 def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Watermark:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -229,6 +230,13 @@ def test_names_changed_between_stage_and_publish_are_a_conflict(
     assert tiering.rows() == []
     tier(tiering, 20, 20)
     assert tiering.rows() == expected_rows(20, 20)
+
+
+def test_rows_wait_for_a_ledger_that_has_their_schemas(tiering: TieringHarness) -> None:
+    target, value = staged(tiering, 20, 20)
+    with pytest.raises(TieringConflict, match="what id 7 meant"):
+        target.publish(replace(value, schemas={7: "f"}))
+    assert tiering.rows() == []
 
 
 def test_a_record_that_does_not_decode_stops_the_stage(tiering: TieringHarness) -> None:

@@ -20,7 +20,7 @@ from planner.seam.cut import Pin
 from planner.seam.snapshots import History
 from planner.seam.watermark import Outcomes, Watermark, parse_watermark
 from planner.tiering.plan import TieringPlan
-from planner.tiering.publish import advance, check_publish
+from planner.tiering.publish import advance, check_publish, check_schemas
 from planner.tiering.triggers import ColdSurvey, parse_options
 from tests.doubles.cold import MemoryColdStore, add_rows, no_fault
 
@@ -97,6 +97,8 @@ class MemoryTieringTarget:
 
         def check(facts: TableFacts, history: History) -> Watermark:
             _check_same_table(staged.plan, facts)
+            binding = parse_binding(facts.table, facts.properties)
+            check_schemas(facts.table, staged.schemas, binding)
             check_publish(staged.plan, history, facts.head)
             # A table without a head was refused just now.
             head = cast("int", facts.head)

@@ -126,6 +126,7 @@ def fetched(server: Server, local_bytes: int = 1 << 20) -> list[Any] | None:
         nobody,
         nobody,
         nobody,
+        nobody,
         folder=Path("/"),
         local_bytes=local_bytes,
         served=cast("ServedTails", server),

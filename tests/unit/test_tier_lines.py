@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
 import pytest
 from prometheus_client import generate_latest
 
 from connectors.jobs import events
 from connectors.jobs.round import RoundResult
-from planner.errors import CatalogUnavailable, TailGap, TieringConflict
+from planner.errors import (
+    CatalogUnavailable,
+    SchemaRegistryUnavailable,
+    TailGap,
+    TieringConflict,
+)
+from planner.evolution.changes import AddColumn, MakeOptional
 from planner.seam.binding import Binding
 from planner.seam.watermark import Outcomes
 from planner.tiering.plan import TieringBudget, plan_tiering
@@ -78,6 +85,11 @@ def test_failures_name_their_class_and_the_next_try(capsys: pytest.CaptureFixtur
     lines(events.TableFailed(FLOWS, TailGap("lake.net.flows: a gap."), 8.0, 2, 4.2, False))
     lines(events.TableFailed(FLOWS, TailGap("lake.net.flows: a gap."), 300.0, 9, 512.0))
     lines(events.RoundRefused(FLOWS, TieringConflict("lake.net.flows: plan again.")))
+    lines(
+        events.TableEvolved(FLOWS, (AddColumn(("note",), pa.string()), MakeOptional(("id",))))
+    )
+    lines(events.TableEvolved(FLOWS, ()))
+    lines(events.SchemasNotFollowed(FLOWS, SchemaRegistryUnavailable("no registry answers.")))
     lines(events.TableRecovered(FLOWS))
     lines(events.TableRemoved(FLOWS))
     output = re.sub(r"^\d\d:\d\d:\d\d ", "", capsys.readouterr().err, flags=re.MULTILINE)
@@ -87,6 +99,9 @@ def test_failures_name_their_class_and_the_next_try(capsys: pytest.CaptureFixtur
         "CatalogUnavailable: lake: no answer. (next try in 8 s)",
         "TailGap: lake.net.flows: a gap. (9 tries in 8m 32s; next try in 300 s)",
         "lake.net.flows: plan again.",
+        "lake.net.flows: took up new schemas of its topic: add note string, make id optional",
+        "lake.net.flows: took up new schemas of its topic: no column changes",
+        "SchemaRegistryUnavailable: lake.net.flows: no registry answers. (new schemas wait; it is tiered all the same)",
         "lake.net.flows: works again",
         "lake.net.flows: is not there any more",
     ]

@@ -16,7 +16,14 @@ from connectors.jobs import events
 from connectors.jobs.loop import LoopLimits, TableLoop
 from connectors.jobs.round import tier_once
 from connectors.jobs.tier import RoundLimits, TieringJob, TieringTable
-from planner.errors import CatalogUnavailable, FederationError, LogUnavailable, TailGap
+from planner.errors import (
+    CatalogUnavailable,
+    FederationError,
+    LogUnavailable,
+    SchemaRegistryUnavailable,
+    TailGap,
+)
+from planner.evolution.changes import Evolving
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Staged, TopicSource
@@ -56,6 +63,10 @@ class RecordedEvents:
                 self.triggers.append(trigger.kind)
                 self.backfills.append(backfill)
                 self.lines.append((name, "published"))
+            case events.TableEvolved():
+                self.lines.append((name, "evolved"))
+            case events.SchemasNotFollowed():
+                self.lines.append((name, "not followed"))
             case events.RoundRefused():
                 self.lines.append((name, "refused"))
             case events.TableFailed(error=error, is_first=is_first):
@@ -181,6 +192,29 @@ def test_tables_are_tiered_as_they_fill_and_new_ones_are_found(lake_in_memory: L
     assert set(lake_in_memory.heard.triggers) == {"age"}
 
 
+def test_schemas_that_cannot_be_followed_are_told_once_and_stop_nothing(
+    lake_in_memory: Lake,
+) -> None:
+    name = lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 4)
+    answers: list[tuple[Evolving, ...] | None] = [(), None, (Evolving((), "{}"),)]
+    calls: list[TableName] = []
+
+    def follow(table: TableName, _: Binding) -> tuple[Evolving, ...] | None:
+        calls.append(table)
+        if lake_in_memory.rows(name) == 4 and answers:
+            return answers.pop()
+        raise SchemaRegistryUnavailable("no registry answers.")
+
+    with running(lake_in_memory.loop(follow=follow)):
+        until(lambda: lake_in_memory.rows(name) == 4)
+        until(lambda: not answers)
+        count = len(calls)
+        until(lambda: len(calls) > count + 4)
+    lines = [what for what in lake_in_memory.heard.of("t0") if what != "published"]
+    assert lines == ["not followed", "evolved", "not followed"]
+
+
 def test_rows_wait_until_their_files_would_be_full(lake_in_memory: Lake) -> None:
     name = lake_in_memory.create("t0")
     lake_in_memory.send("t0", 10)
@@ -246,7 +280,7 @@ def test_one_tables_failure_is_told_once_and_stops_no_other(lake_in_memory: Lake
 
 @dataclass
 class QuickClock:
-    """Two seconds pass between two looks at it."""
+    """Two seconds pass between two calls at it."""
 
     now_s: float = 0.0
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import click
 
-from connectors.decoding.registry import decoder_for
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
+from connectors.registry.decoders import Decoders
+from connectors.registry.registries import SchemaRegistries
 from connectors.repairs import Repairs, RowsOfHead, accepting, covering, moving_shape
 from planner.errors import BadParameter
 from planner.names import TableName
@@ -183,8 +184,10 @@ def skip(config: str | None, chosen: SkipOptions, /, table: str) -> None:
     with (
         _committer(settings) as committer,
         KafkaClusters(settings.require_clusters()) as log,
+        SchemaRegistries(settings.registries) as registries,
     ):
-        mark = Repairs(committer, log).skip(name, skips, decoder_for, force=chosen.force)
+        decoders = Decoders(registries.of)
+        mark = Repairs(committer, log).skip(name, skips, decoders, force=chosen.force)
     rows = [{"partition": item.partition, "offset": item.offset} for item in skips]
     lines = [f"skipped partition {item.partition}, offset {item.offset}" for item in skips]
     _Repair(name, True, chosen.as_json).report(mark, {"skipped": rows}, lines)

@@ -12,12 +12,16 @@ from dataclasses import replace
 import click
 from pyspark.sql import SparkSession
 
-from connectors.decoding.registry import decoder_for
+from connectors.iceberg.catalogs import Catalogs
+from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.store import IcebergStore
 from connectors.jobs.loop import LoopLimits, TableLoop
 from connectors.jobs.tier import RoundLimits, TieringJob, TieringTable
 from connectors.kafka.admin import RetentionReader
 from connectors.kafka.clusters import KafkaClusters
+from connectors.registry.decoders import shipped_decoder
+from connectors.registry.following import SchemaFollower
+from connectors.registry.registries import SchemaRegistries
 from connectors.spark.errors import java_errors
 from connectors.spark.publish.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.spark.session import check_alive
@@ -100,6 +104,7 @@ def running_loop(
         store = IcebergStore(settings.catalogs, roots=catalog_roots(settings))
         stack.callback(store.close)
         log = stack.enter_context(KafkaClusters(settings.require_clusters()))
+        schemas = stack.enter_context(_schemas(settings))
         spark = stack.enter_context(configured_session(settings))
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
         metrics = TieringMetrics()
@@ -123,7 +128,8 @@ def running_loop(
         job = TieringJob(
             log,
             tables=(lambda: names) if names else bound,
-            open_target=functools.partial(_target, spark, store, settings),
+            open_target=functools.partial(_target, spark, store, settings, schemas),
+            follow=schemas.follow,
             limits=RoundLimits(
                 # Full files from every core; what is read at one time is bounded by each task's own buffers.
                 max_rows=tier.max_rows or spark.sparkContext.defaultParallelism * TASK_OFFSETS,
@@ -153,8 +159,22 @@ def _shortened(max_age_s: float | None, survey: ColdSurvey) -> ColdSurvey:
     return replace(survey, options=replace(options, max_age_s=age_s))
 
 
+@contextlib.contextmanager
+def _schemas(settings: Settings) -> Iterator[SchemaFollower]:
+    """Nothing of it is opened before a table of a schema registry is tiered."""
+    with (
+        contextlib.closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs,
+        SchemaRegistries(settings.registries) as registries,
+    ):
+        yield SchemaFollower(registries.of, functools.partial(evolve_table, catalogs))
+
+
 def _target(
-    spark: SparkSession, store: IcebergStore, settings: Settings, name: TableName
+    spark: SparkSession,
+    store: IcebergStore,
+    settings: Settings,
+    schemas: SchemaFollower,
+    name: TableName,
 ) -> SparkTieringTarget:
     with java_errors(name):
         target = SparkTieringTarget(
@@ -162,8 +182,9 @@ def _target(
             store,
             name,
             open_log=functools.partial(KafkaClusters, settings.clusters),
-            open_decoder=functools.partial(decoder_for, str(name)),
+            open_decoder=functools.partial(shipped_decoder, str(name)),
             open_store=store.files.open_store,
+            schemas=schemas,
         )
     try:
         for branch in target.drop_stale(older_than_s=STALE_STAGE_S):

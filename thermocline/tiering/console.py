@@ -45,6 +45,12 @@ class Lines:
                 self._publish(event)
             case events.RoundRefused(table, error):
                 self._tell(_about(table, error))
+            case events.TableEvolved(table, changes):
+                what = ", ".join(map(str, changes)) or "no column changes"
+                self._tell(f"{_now()} {table}: took up new schemas of its topic: {what}")
+            case events.SchemasNotFollowed(table, failure):
+                what = f"{type(failure).__name__}: {_about(table, failure)}"
+                self._tell(f"{_now()} {what} (new schemas wait; it is tiered all the same)")
             case events.DrainFailed(table, failure):
                 self._tell(f"{type(failure).__name__}: {_about(table, failure)}")
             case events.TableFailed(about, failure, is_first=True):

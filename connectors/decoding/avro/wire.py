@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from connectors.decoding.policy import Unfit
 from connectors.decoding.writers import FIXED_ID
 
@@ -43,3 +48,15 @@ def schema_id(raw: bytes) -> int:
 def schema_of(raw: bytes, *, is_fixed: bool) -> tuple[int, int]:
     """Return the id of a record's schema and where its body begins. Raises as ``schema_id``."""
     return (FIXED_ID, 0) if is_fixed else (schema_id(raw), PREFIX_BYTES)
+
+
+def ids_of(values: pa.Array, *, is_fixed: bool) -> frozenset[int]:
+    """Return the ids of the schemas of records; of those without one, none."""
+    if is_fixed:
+        return frozenset({FIXED_ID} if len(values) > values.null_count else ())
+    ids = set()
+    for prefix in pc.unique(pc.binary_slice(values, 0, PREFIX_BYTES)).to_pylist():
+        with contextlib.suppress(Unfit):
+            if prefix is not None:
+                ids.add(schema_id(prefix))
+    return frozenset(ids)

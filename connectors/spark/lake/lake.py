@@ -17,6 +17,8 @@ from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
+from connectors.registry.registries import SchemaRegistries
+from connectors.registry.shipping import SchemaShipping
 from connectors.spark.errors import java_errors
 from connectors.spark.lake.cut import LakeCut, first_offsets
 from connectors.spark.lake.sql import SparkLake, check_count
@@ -67,6 +69,7 @@ class Lake(SparkLake[LakeCut]):
         self._log = KafkaClusters(settings.clusters)
         self._pins = PinCache(self._store, refresh_s=_NEVER_S, idle_s=_NEVER_S)
         self._bounds = BoundsCache(self._log)
+        self._registries = SchemaRegistries(settings.registries)
         self._earlier = PastCuts(self._pins, self._bounds.measure)
         self._checked: set[tuple[TableName, str]] = set()
         self._folder: Path | None = None
@@ -79,6 +82,7 @@ class Lake(SparkLake[LakeCut]):
             session,
             self._log,
             functools.partial(KafkaClusters, settings.clusters),
+            SchemaShipping(self._registries.of),
             self._folder,
             tail_location,
             tail_local_bytes,
@@ -89,6 +93,7 @@ class Lake(SparkLake[LakeCut]):
         """Close connections, and remove the files of tails: DataFrames of cuts cannot be read any more."""
         atexit.unregister(self.close)
         self._pins.stop()
+        self._registries.close()
         self._log.close()
         self._store.close()
         if self._folder is not None:

@@ -11,6 +11,8 @@ from connectors.cuts import BoundsCache, WaitFor, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
+from connectors.registry.registries import SchemaRegistries
+from connectors.registry.shipping import SchemaShipping
 from connectors.spark.lake.tasks import cold_errors, engine
 from connectors.spark.options import LakeSettings
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
@@ -34,13 +36,17 @@ class OpenedLake:
     log: KafkaClusters
     pins: PinCache
     bounds: BoundsCache
+    registries: SchemaRegistries
+    schemas: SchemaShipping
 
     @classmethod
     def of(cls, settings: LakeSettings) -> OpenedLake:
         store = IcebergStore(settings.catalogs, roots=settings.roots)
         log = KafkaClusters(settings.clusters)
         pins = PinCache(store, refresh_s=_REFRESH_S, idle_s=float("inf"))
-        return cls(settings, store, log, pins, BoundsCache(log))
+        registries = SchemaRegistries(settings.registries)
+        schemas = SchemaShipping(registries.of)
+        return cls(settings, store, log, pins, BoundsCache(log), registries, schemas)
 
     def cut(self, table: TableName, wait_for: str | None = None) -> TableCut:
         """Cut a table as it is, once it has the records of ``wait_for``; raises as ``connectors.cuts.current_cuts``."""
@@ -93,6 +99,7 @@ class OpenedLake:
         return OffsetVector.of(firsts.items())
 
     def close(self) -> None:
+        self.registries.close()
         self.pins.stop()
         self.log.close()
         self.store.close()

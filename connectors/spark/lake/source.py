@@ -193,7 +193,7 @@ class LakeReader(SentReader, DataSourceReader):
             rows = EVERYTHING if self._condition is None else self._condition.files
             read = plan_rows(self._side, self._cut, rows)
             columns = self._tasks.schema.columns
-            return shares(opened.store, read, columns, self._condition)
+            return shares(opened.store, read, columns, opened.schemas, self._condition)
 
 
 def _table(opened: OpenedLake, options: Mapping[str, str]) -> TableName:

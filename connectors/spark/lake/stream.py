@@ -222,7 +222,8 @@ class LakeStream(SentReader, DataSourceStreamReader):
         self._at = end.next
         assert self._opened is not None  # noqa: S101 - by the cut
         read = plan_rows(Side.BOTH, step, records_only=True)
-        return shares(self._opened.store, read, self._columns.columns)
+        columns, schemas = self._columns.columns, self._opened.schemas
+        return shares(self._opened.store, read, columns, schemas)
 
 
 def _topic_id(cut: TableCut) -> str:

@@ -22,11 +22,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from connectors.registry.shipping import SchemaShipping
 from connectors.spark.errors import java_errors
 from connectors.spark.publish.splits import RangeReader, TableLog, map_in_arrow
 from connectors.spark.remote.load import ServedTails
 from connectors.spark.types import floating_fields, projected, struct_type
-from planner.errors import BadConfig, LimitExceeded, StalePlan, Unavailable
+from planner.errors import BadConfig, LimitExceeded, SchemasNeeded, StalePlan, Unavailable
 from planner.ports import Log
 from planner.reading.shares import split_ranges
 from planner.seam.cut import TableCut
@@ -51,6 +52,7 @@ class TailKeeper:
     session: SparkSession
     log: Log
     open_log: Callable[[], AbstractContextManager[Log]]
+    schemas: SchemaShipping
     folder: Path | None
     location: str | None = None
     local_bytes: int = TAIL_LOCAL_BYTES
@@ -65,14 +67,28 @@ class TailKeeper:
         schema = struct_type(cut.cold.schema)
         if not cut.new_hot:
             return self.session.createDataFrame([], schema)
-        with java_errors(cut.table):
-            batches = self._fetched(cut)
-            if batches is None:
-                return self._by_executors(cut, schema)
-            if self.folder is None:
-                rows: Any = pa.Table.from_batches(batches) if batches else []
-                return self.session.createDataFrame(rows, schema)
-            return self._opened(_written(batches, self.folder / str(uuid.uuid4())), schema)
+        while True:
+            try:
+                with java_errors(cut.table):
+                    return self._decoded(cut, schema)
+            except SchemasNeeded as error:
+                # Of other subjects, or registered since: asked for once, and then known.
+                ids = [int(each) for each in str(error.facts["ids"]).split()]
+                assert cut.binding is not None  # noqa: S101 - it has a log
+                self.schemas.decoders.ask(str(cut.table), cut.binding, ids)
+
+    def _decoded(self, cut: TableCut, schema: StructType) -> DataFrame:
+        batches = self._fetched(cut)
+        if batches is None:
+            return self._by_executors(cut, schema)
+        if self.folder is None:
+            rows: Any = pa.Table.from_batches(batches) if batches else []
+            return self.session.createDataFrame(rows, schema)
+        return self._opened(_written(batches, self.folder / str(uuid.uuid4())), schema)
+
+    def _table_log(self, cut: TableCut) -> TableLog:
+        assert cut.binding is not None  # noqa: S101 - it has a log
+        return TableLog.of(cut, self.schemas.of_tail(cut.table, cut.binding))
 
     def _fetched(self, cut: TableCut) -> list[pa.RecordBatch] | None:
         """Return the decoded tail, or None once it shows that it is larger than ``local_bytes``."""
@@ -88,7 +104,7 @@ class TailKeeper:
         below = {} if cut.watermark is None else cut.watermark.epochs.as_dict()
         new = {span.partition for span in cut.new_hot}
         epochs = {at: epoch for at, epoch in below.items() if at in new}
-        reader = RangeReader(TableLog.of(cut), self.open_log)
+        reader = RangeReader(self._table_log(cut), self.open_log)
         return reader.rows(self.log, cut.new_hot, epochs)
 
     def _small(
@@ -107,7 +123,7 @@ class TailKeeper:
     def _by_executors(self, cut: TableCut, schema: StructType) -> DataFrame:
         tasks = split_ranges(cut.new_hot, _SPLIT_OFFSETS)
         indexes = self.session.range(0, len(tasks), 1, len(tasks))
-        reader = RangeReader(TableLog.of(cut), self.open_log, tasks)
+        reader = RangeReader(self._table_log(cut), self.open_log, tasks)
         rows = map_in_arrow(indexes, reader, schema)
         folder = self.location if self.folder is None else str(self.folder)
         if folder is not None:

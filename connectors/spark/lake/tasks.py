@@ -19,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from connectors import duckdb_extensions as extensions
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
+from connectors.registry.shipping import SchemaShipping
 from connectors.spark.columns import converted, spark_type
 from connectors.spark.errors import packing
 from connectors.spark.filter_option import RowFilter, row_errors
@@ -185,16 +186,17 @@ def shares(
     store: IcebergStore,
     read: TableRead,
     columns: Sequence[Column],
+    schemas: SchemaShipping,
     condition: RowFilter | None = None,
 ) -> list[InputPartition]:
     """Share out what is read of a table; ``columns`` are those that are read, by field id.
 
-    Rows for which ``condition`` does not hold may be left out.
+    Rows for which ``condition`` does not hold may be left out. ``schemas`` are those of writers.
 
     Raises:
-        FederationError: as ``IcebergStore.scan``.
+        FederationError: as ``IcebergStore.scan`` and ``SchemaShipping.of_tail``.
     """
-    return [*_cold(store, read, columns, condition), *_hot(read)]
+    return [*_cold(store, read, columns, condition), *_hot(read, schemas)]
 
 
 def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFilter:
@@ -263,8 +265,9 @@ def _share(
     return ColdShare(str(cut.table), sql, cut.cold.schema)
 
 
-def _hot(read: TableRead) -> list[InputPartition]:
-    if read.cut.hot is None or read.cut.binding is None:
-        return []
+def _hot(read: TableRead, schemas: SchemaShipping) -> list[InputPartition]:
     tasks = split_ranges(read.tail, SHARE_OFFSETS, MAX_SHARES)
-    return [HotShare(TableLog.of(read.cut), task) for task in tasks]
+    if read.cut.hot is None or read.cut.binding is None or not tasks:
+        return []
+    log = TableLog.of(read.cut, schemas.of_tail(read.cut.table, read.cut.binding))
+    return [HotShare(log, task) for task in tasks]

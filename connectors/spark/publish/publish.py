@@ -35,11 +35,11 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.ports import Staged
-from planner.seam.binding import parse_binding
+from planner.seam.binding import Binding, parse_binding
 from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG, WatermarkEntries
 from planner.seam.watermark import Watermark, parse_watermark
 from planner.tiering.plan import TieringPlan
-from planner.tiering.publish import advance, check_publish
+from planner.tiering.publish import advance, check_publish, check_schemas
 
 #: Set so that expiry knows a published file is not only the staged snapshot's (Iceberg's SnapshotSummary).
 _SOURCE_SNAPSHOT = "source-snapshot-id"
@@ -181,10 +181,13 @@ def decide_publish(staged: Staged, state: TableState, evidence: Evidence) -> Wat
 
     Raises:
         TieringConflict, ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``check_same_table``, ``check_publish``.
+        SchemaRegistryChanged: as ``check_schemas``.
     """
     plan = staged.plan
     head = check_same_table(plan, state)
-    _check_same_binding(plan, state)
+    binding = parse_binding(plan.pin.table, state.properties)
+    check_schemas(plan.pin.table, staged.schemas, binding)
+    _check_same_binding(plan, binding)
     check_publish(plan, with_statistics(state.history, head, evidence), head)
     return advance(plan, staged.outcomes, run=staged.reference, head=head)
 
@@ -266,8 +269,7 @@ def _texts(state: TableState) -> Iterator[str]:
             yield history.mirror
 
 
-def _check_same_binding(plan: TieringPlan, state: TableState) -> None:
-    binding = parse_binding(plan.pin.table, state.properties)
+def _check_same_binding(plan: TieringPlan, binding: Binding | None) -> None:
     # Skips belong to the watermark, which is compared by itself.
     planned = replace(plan.binding, skips=())
     if binding is None or (binding.address, binding.shape) != (planned.address, planned.shape):

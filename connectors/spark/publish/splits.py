@@ -20,7 +20,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from connectors import failpoints
-from connectors.decoding.registry import decoder_for
+from connectors.registry.decoders import Answers, Decoders
 from connectors.spark.columns import to_spark
 from connectors.spark.errors import packing, too_long
 from connectors.spark.publish.data_folder import TableFolder
@@ -44,12 +44,16 @@ FETCH_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What tasks did: ``rows`` handed over, or written to ``files``; ``log_bytes`` of the values they read."""
+    """What tasks did: ``rows`` handed over, or written to ``files``; ``log_bytes`` of the values they read.
+
+    ``needs``: ids of schemas that they were not given. With some, nothing of theirs is published.
+    """
 
     outcomes: Outcomes = field(default_factory=Outcomes)
     rows: int = 0
     log_bytes: int = 0
     files: tuple[ParquetFile, ...] = ()
+    needs: frozenset[int] = frozenset()
 
     def __add__(self, other: TaskReport) -> TaskReport:
         return TaskReport(
@@ -57,6 +61,7 @@ class TaskReport:
             self.rows + other.rows,
             self.log_bytes + other.log_bytes,
             self.files + other.files,
+            self.needs | other.needs,
         )
 
 
@@ -93,7 +98,10 @@ def _of_indexes(
 
 @dataclass(frozen=True)
 class SplitReader:
-    """The function ``mapInArrow`` runs. Its input rows are indexes of ``tasks``; pickled to executors."""
+    """The function ``mapInArrow`` runs. Its input rows are indexes of ``tasks``; pickled to executors.
+
+    A task whose decoder needs schemas that it was not given hands over no more rows, and reports their ids.
+    """
 
     run: str
     tasks: tuple[Task, ...]
@@ -112,7 +120,8 @@ class SplitReader:
         total = TaskReport()
         for rows, report in self.decoded(log, index):
             total += report
-            yield to_spark(rows)
+            if not total.needs:
+                yield to_spark(rows)
         self.report(index, total)
 
     def decoded(self, log: Log, index: int) -> Iterator[tuple[pa.RecordBatch, TaskReport]]:
@@ -122,7 +131,10 @@ class SplitReader:
         for raw in log.fetch(source, self.tasks[index], timeout_s=self.timeout_s):
             read = decoder.decode(raw)
             size = raw.column(KAFKA_VALUE).nbytes
-            yield read.rows, TaskReport(read.outcomes, read.rows.num_rows, size)
+            yield (
+                read.rows,
+                TaskReport(read.outcomes, read.rows.num_rows, size, needs=read.needs),
+            )
         failpoints.reach("after_fetch")
 
     def report(self, index: int, report: TaskReport) -> None:
@@ -147,15 +159,28 @@ class SplitWriter:
     def _write(self, log: Log, index: int) -> Iterator[pa.RecordBatch]:
         total, schema = TaskReport(), self.reader.schema.arrow
         name = f"{index:05d}-{self.reader.run}"
-        with TableFiles(self.folder, schema, self.options, name=name) as files:
-            for rows, report in self.reader.decoded(log, index):
+        steps = self.reader.decoded(log, index)
+        # Once it needs a schema it reads on for the ids of others, and what it wrote is removed.
+        with (
+            contextlib.suppress(_SchemasNeeded),
+            TableFiles(self.folder, schema, self.options, name=name) as files,
+        ):
+            for rows, report in steps:
                 total += report
+                if total.needs:
+                    raise _SchemasNeeded
                 with _store_errors(self.table, files):
                     files.write(rows)
             with _store_errors(self.table, files):
                 total += TaskReport(files=files.close())
+        for _, report in steps:
+            total += report
         self.reader.report(index, total)
         yield from ()
+
+
+class _SchemasNeeded(Exception):
+    """A task was not given the schema of a record."""
 
 
 @contextlib.contextmanager
@@ -174,20 +199,25 @@ def _store_errors(table: TableName, files: TableFiles) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TableLog:
-    """What is read of a table's log, and as what it is decoded. ``topic`` is an address (``planner.names``)."""
+    """What is read of a table's log, and as what it is decoded. ``topic`` is an address (``planner.names``).
+
+    ``answers``: what a registry said of its writers' schemas.
+    """
 
     table: str
     schema: TableSchema
     binding: Binding
     topic: str
     topic_id: str
+    answers: Answers = field(default_factory=dict)
 
     @classmethod
-    def of(cls, cut: TableCut) -> TableLog:
-        """Return the log of a bound table."""
+    def of(cls, cut: TableCut, answers: Answers) -> TableLog:
+        """Return the log of a bound table. ``answers`` are the schemas of its writers."""
         assert cut.hot is not None and cut.binding is not None  # noqa: S101, PT018
         hot = cut.hot
-        return cls(str(cut.table), cut.cold.schema, cut.binding, hot.topic, hot.topic_id)
+        schema, binding = cut.cold.schema, cut.binding
+        return cls(str(cut.table), schema, binding, hot.topic, hot.topic_id, answers)
 
 
 @dataclass(frozen=True)
@@ -218,8 +248,15 @@ class RangeReader:
     def rows(
         self, log: Log, ranges: Task, epochs: Mapping[int, int] = NO_EPOCHS
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows of ``ranges`` as Spark holds them; ``epochs`` as ``planner.ports.Log.fetch``."""
-        decoder = decoder_for(self.of.table, self.of.schema, self.of.binding)
+        """Yield the rows of ``ranges`` as Spark holds them; ``epochs`` as ``planner.ports.Log.fetch``.
+
+        Raises:
+            SchemasNeeded: records have schemas that are not in the log's ``answers``.
+        """
+        decoders = Decoders()
+        if self.of.answers:
+            decoders.add(self.of.binding, self.of.answers)
+        decoder = decoders(self.of.table, self.of.schema, self.of.binding)
         source = TopicSource.of(decoder, self.of.topic, self.of.topic_id)
         with contextlib.closing(
             log.fetch(source, ranges, timeout_s=FETCH_TIMEOUT_S, epochs=epochs)

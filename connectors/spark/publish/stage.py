@@ -177,7 +177,10 @@ def schema_changed(plan: TieringPlan) -> TieringConflict:
 
 
 def write_by_tasks(session: SparkSession, loaded: Any, writer: SplitWriter) -> None:
-    """Have the tasks write files, and commit those of the tasks that ended well: one report for each task."""
+    """Have the tasks write files, and commit those of the tasks that ended well: one report for each task.
+
+    Where one needs schemas that it was not given there is no commit, and no file.
+    """
     run = writer.reader.run
 
     def written() -> list[ParquetFile]:
@@ -191,6 +194,9 @@ def write_by_tasks(session: SparkSession, loaded: Any, writer: SplitWriter) -> N
         # Tasks that a failed one took along; Spark's own files are removed likewise.
         remove_files(loaded, written())
         raise
+    if any(report.needs for report in writer.reader.reports.value.values()):
+        remove_files(loaded, written())
+        return
     append_files(session, loaded, written(), branch=branch_of(run), summary={RUN_KEY: run})
 
 

@@ -14,6 +14,8 @@ from pyarrow.fs import FileSystem
 from pyspark.sql import SparkSession
 
 from connectors import failpoints
+from connectors.registry.following import SchemaFollower
+from connectors.registry.shipping import Shipment
 from connectors.spark.errors import java_errors
 from connectors.spark.metadata import TableState, identifier, load_state, load_table, survey
 from connectors.spark.publish.data_folder import TableFolder, data_folder
@@ -37,14 +39,12 @@ from connectors.spark.publish.stage import (
     write_by_spark,
     write_by_tasks,
 )
-from planner.errors import FederationError, InternalError
+from planner.errors import FederationError, InternalError, SchemasNeeded
 from planner.names import TableName
 from planner.ports import ColdStore, Decoder, Log, Staged
 from planner.reading.shares import share_out
-from planner.schema import TableSchema
-from planner.seam.binding import Binding
 from planner.seam.cut import Pin
-from planner.seam.watermark import Outcomes, Watermark
+from planner.seam.watermark import Watermark
 from planner.tiering.plan import TieringPlan
 from planner.tiering.triggers import ColdSurvey
 from planner.tiering.write_plan import (
@@ -65,7 +65,8 @@ TASK_OFFSETS = 4_000_000
 class SparkTieringTarget:
     """One bound table. Not thread-safe; several targets may share a session.
 
-    ``open_log`` and ``open_decoder`` are pickled and called on the executors. ``open_store`` returns Arrow's file system
+    ``open_log`` and ``open_decoder`` are pickled and called on the executors; ``open_decoder`` with the ``answers`` of
+    ``schemas``, where it is a table of a registry. ``open_store`` returns Arrow's file system
     for a location of the pinned table in an object store, with its keys; None: there is none.
     """
 
@@ -73,8 +74,9 @@ class SparkTieringTarget:
     cold: ColdStore
     table: TableName
     open_log: Callable[[], AbstractContextManager[Log]]
-    open_decoder: Callable[[TableSchema, Binding], Decoder]
+    open_decoder: Callable[..., Decoder]
     open_store: Callable[[Pin, str], FileSystem | None]
+    schemas: SchemaFollower | None = None
     task_timeout_s: float = TASK_TIMEOUT_S
     max_task_offsets: int = TASK_OFFSETS
 
@@ -95,23 +97,39 @@ class SparkTieringTarget:
 
         Raises:
             TieringConflict: the table was replaced or its schema changed since the plan's pin.
+            SchemasNeeded: records had schemas that the table has only now taken up.
+            SchemaRegistryUnavailable, SchemaRegistryChanged, SchemaIncompatible: as ``SchemaFollower.take_up``.
             UnsupportedFile, BadBinding: as ``check_properties``.
             UndecodableRecord, OffsetsExpired, LogTruncated, LogUnavailable: as the executors met them.
         """
         run = new_run()
-        outcomes, log_bytes = Outcomes(), 0
+        total, schemas = TaskReport(), Shipment()
         if plan.splits:
+            if self.schemas is not None:
+                schemas = self.schemas.shipment(self.table, plan.binding)
             try:
                 with java_errors(self.table):
-                    outcomes, log_bytes = self._write(plan, run)
+                    total = self._write(plan, run, schemas)
             except BaseException:
                 self._drop(run)
                 raise
+            if total.needs:
+                self._drop(run)
+                raise self._take_up(plan, total.needs)
         failpoints.reach("after_stage")
-        return Staged(plan, run, outcomes, log_bytes)
+        return Staged(plan, run, total.outcomes, total.log_bytes, schemas.fingerprints)
 
-    def _write(self, plan: TieringPlan, run: str) -> tuple[Outcomes, int]:
-        """Return outcomes and bytes read."""
+    def _take_up(self, plan: TieringPlan, ids: frozenset[int]) -> SchemasNeeded:
+        """Bring schemas that tasks met into the table; return why to plan again."""
+        if self.schemas is None:
+            raise InternalError(
+                f"{self.table}: it is tiered without a schema registry, and its records need one.",
+                table=str(self.table),
+            )
+        return self.schemas.take_up(self.table, plan.binding, ids)
+
+    def _write(self, plan: TieringPlan, run: str, schemas: Shipment) -> TaskReport:
+        """Return the sum of the tasks' reports. With ``needs`` nothing is staged."""
         state = create_branch(self.session, self.table, run, partial(self._head, plan))
         names = self.session.table(identifier(self.table)).schema.fieldNames()
         if tuple(names) != plan.pin.schema.names:
@@ -143,7 +161,7 @@ class SparkTieringTarget:
             binding=plan.binding,
             topic_id=plan.start.topic_id,
             open_log=self.open_log,
-            open_decoder=self.open_decoder,
+            open_decoder=_with_schemas(self.open_decoder, schemas),
             reports=self._reports,
             timeout_s=self.task_timeout_s,
         )
@@ -169,7 +187,7 @@ class SparkTieringTarget:
         check_properties(self.table, state.properties)
         return head
 
-    def _counted(self, run: str, reports: Sequence[TaskReport | None]) -> tuple[Outcomes, int]:
+    def _counted(self, run: str, reports: Sequence[TaskReport | None]) -> TaskReport:
         """Add up the reports, which must be of every task and agree with the rows in the files."""
         total = TaskReport()
         for report in reports:
@@ -179,6 +197,8 @@ class SparkTieringTarget:
                     table=str(self.table),
                 )
             total += report
+        if total.needs:
+            return total
         state = load_state(self.session, self.table)
         snapshot_id = staged_snapshot(self.table, state, run)
         written = state.history.snapshots[snapshot_id].count("added-records") or 0
@@ -188,7 +208,7 @@ class SparkTieringTarget:
                 f"nothing was published.",
                 table=str(self.table),
             )
-        return total.outcomes, total.log_bytes
+        return total
 
     def publish(self, staged: Staged) -> Watermark:
         failpoints.reach("before_publish")
@@ -226,3 +246,9 @@ class SparkTieringTarget:
             stale = stale_branches(load_state(self.session, self.table), clock() - older_than_s)
             remove_branches(self.session, self.table, stale)
         return stale
+
+
+def _with_schemas(
+    open_decoder: Callable[..., Decoder], schemas: Shipment
+) -> Callable[..., Decoder]:
+    return partial(open_decoder, answers=schemas.answers) if schemas.answers else open_decoder

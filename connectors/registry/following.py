@@ -1,0 +1,94 @@
+"""Brings writers' schemas into tables, for the process that tiers: those that tasks met, and newly registered ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from connectors.registry.decoders import TIMEOUT_S
+from connectors.registry.shipping import SchemaShipping, Shipment
+from connectors.registry.table_schemas import Commit, take_up
+from planner.errors import SchemasNeeded
+from planner.evolution.changes import Evolving
+from planner.evolution.ledger import UNKNOWN
+from planner.names import TableName
+from planner.seam.binding import Binding
+from planner.seam.formats import AvroFormat
+
+if TYPE_CHECKING:
+    from connectors.registry.client import SchemaRegistry
+
+#: How often a table's subject is asked for new versions.
+LOOK_S = 10.0
+
+
+class SchemaFollower:
+    """The schemas of the writers of this process's tables. Thread-safe.
+
+    ``registry_of`` is ``connectors.registry.registries.SchemaRegistries.of``; ``commit`` is
+    ``connectors.iceberg.evolve.evolve_table`` of its catalogs.
+    """
+
+    def __init__(
+        self,
+        registry_of: Callable[[str], SchemaRegistry],
+        commit: Commit,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shipping = SchemaShipping(registry_of, timeout_s=timeout_s, clock=clock)
+        self._commit = commit
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._look_at_s: dict[TableName, float] = {}
+
+    def shipment(self, table: TableName, binding: Binding) -> Shipment:
+        """See ``SchemaShipping.of_ledger``."""
+        return self._shipping.of_ledger(table, binding)
+
+    def take_up(
+        self, table: TableName, binding: Binding, ids: Collection[int]
+    ) -> SchemasNeeded:
+        """Bring the schemas that tasks met into the table; return why the round is to be planned again.
+
+        Raises:
+            As ``connectors.registry.table_schemas.take_up``.
+        """
+        done = take_up(table, binding, ids, self._shipping.decoders, self._commit)
+        changes = [str(change) for each in done for change in each.changes]
+        what = f" ({', '.join(changes)})" if changes else ""
+        numbers = ", ".join(map(str, sorted(ids)[:5])) + (", …" if len(ids) > 5 else "")
+        return SchemasNeeded(
+            f"{table}: records have schemas that were new (ids {numbers}); the table has taken them up{what}, so its round is "
+            f"planned again.",
+            table=str(table),
+            ids=" ".join(map(str, sorted(ids))),
+        )
+
+    def follow(self, table: TableName, binding: Binding) -> tuple[Evolving, ...] | None:
+        """Bring versions of the topic's subject into the table that its ledger lacks; every ``LOOK_S``; None: not now.
+
+        Raises:
+            As ``connectors.registry.table_schemas.take_up``.
+        """
+        form = binding.format
+        if not isinstance(form, AvroFormat) or form.fixed or form.evolution == "none":
+            return None
+        with self._lock:
+            now_s = self._clock()
+            if now_s < self._look_at_s.get(table, 0.0) or self._shipping.is_silent(form):
+                return None
+            self._look_at_s[table] = now_s + LOOK_S
+        ids = self._shipping.versions(binding)
+        before = form.ledger.fingerprints
+        decoders = self._shipping.decoders
+        revived = {each for each in ids if before.get(each) == UNKNOWN}
+        if revived:
+            decoders.ask(str(table), binding, revived)
+            fingerprints = decoders.writers(binding).fingerprints
+            revived = {each for each in revived if fingerprints[each] != UNKNOWN}
+        new = form.ledger.lacks(ids) | revived
+        return take_up(table, binding, new, decoders, self._commit)

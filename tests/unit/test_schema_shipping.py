@@ -1,0 +1,203 @@
+"""Writers' schemas that travel with work, and how often a registry is asked for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.registry.decoders import Answer, shipped_decoder
+from connectors.registry.following import LOOK_S, SchemaFollower
+from connectors.registry.shipping import SILENCE_S, SchemaShipping
+from connectors.registry.texts import UnknownSchema, WriterText
+from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, TieringConflict
+from planner.evolution.avro import parse_schema
+from planner.evolution.changes import Decide, Evolving
+from planner.evolution.ledger import SCHEMAS, UNKNOWN, Ledger
+from planner.names import TableName
+from planner.schema import Column, TableSchema
+from planner.seam.binding import Binding
+from planner.seam.formats import SCHEMA_EVOLUTION, AvroFormat
+from tests.harness.avro_decoder import framed, raw_batch
+from tests.harness.clock import Clock
+
+TABLE, OTHER = (TableName("lake", ("shop",), name) for name in ("orders", "returns"))
+SCHEMA = TableSchema(1, (Column(1, "id", pa.int64()),))
+
+
+def text(kind: str) -> str:
+    fields = [{"name": "id", "type": kind}]
+    return json.dumps({"type": "record", "name": "Order", "fields": fields})
+
+
+LONG = text("long")
+FINGERPRINT = parse_schema(LONG).fingerprint
+
+
+def binding(ledger: dict[int, str] | None = None, **options: Any) -> Binding:
+    form = AvroFormat(evolution="additive", ledger=Ledger(ledger or {}))
+    return Binding("orders", format=replaced(form, **options))
+
+
+@dataclass
+class Registry:
+    """What a process is answered; ``requests`` is what for."""
+
+    texts: dict[int, str] = field(default_factory=dict)
+    versions_of: dict[str, dict[int, int]] = field(default_factory=dict)
+    up: bool = True
+    requests: list[Any] = field(default_factory=list)
+
+    def of(self, _: str) -> Any:
+        return self
+
+    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
+        self._answer(sorted(ids))
+        return {
+            each: WriterText(each, self.texts[each], {}, "AVRO")
+            if each in self.texts
+            else UnknownSchema(f"schema id {each}")
+            for each in ids
+        }
+
+    def versions(self, subject: str, *, timeout_s: float) -> dict[int, int] | UnknownSchema:
+        self._answer(subject)
+        return self.versions_of.get(subject) or UnknownSchema(f"subject {subject}")
+
+    def _answer(self, what: object) -> None:
+        self.requests.append(what)
+        if not self.up:
+            raise SchemaRegistryUnavailable("the schema registry does not answer.")
+
+
+def test_a_task_that_lacks_a_schema_reads_on_for_ids_alone() -> None:
+    bound = replaced(binding(), on_error="fail", skips=((0, 2),))
+    answers = {7: WriterText(7, LONG, {}, "AVRO")}
+    decoder = shipped_decoder("t", SCHEMA, bound, answers)
+    one = framed(7, b"\2")
+    assert decoder.decode(raw_batch(one, None)).rows.column("id").to_pylist() == [1]
+    met = decoder.decode(raw_batch(one, framed(8, b"\2")))
+    assert (met.needs, met.rows.num_rows) == (frozenset({8}), 0)
+    # Records that are bad now may not be once there is the schema; one that a person gave up needs none.
+    bad = framed(7, b"")
+    ids = decoder.decode(raw_batch(bad, b"no id", framed(9, b""), framed(10, b""), None))
+    assert (ids.needs, ids.rows.num_rows) == (frozenset({10}), 0)
+
+
+def test_a_task_without_the_fixed_schema_needs_it() -> None:
+    decoder = shipped_decoder("t", SCHEMA, binding(fixed=("orders-value", 1)))
+    for _ in range(2):
+        assert decoder.decode(raw_batch(b"\2")).needs == {-1}
+
+
+def test_ids_of_a_ledger_are_asked_for_once() -> None:
+    registry = Registry({7: LONG})
+    shipping = SchemaShipping(registry.of)
+    bound = binding({7: FINGERPRINT, 8: FINGERPRINT, 9: UNKNOWN})
+    for _ in range(3):
+        shipment = shipping.of_ledger(TABLE, bound)
+    assert registry.requests == [[7, 8]]
+    # Of 8, which was deleted, nothing is known: records may have none of it.
+    assert list(shipment.answers) == [7]
+    assert shipment.fingerprints == {7: FINGERPRINT}
+
+
+def test_an_outage_stops_nothing_that_needs_no_schema() -> None:
+    registry, clock = Registry({7: LONG}, up=False), Clock()
+    shipping = SchemaShipping(registry.of, clock=clock)
+    bound = binding({7: FINGERPRINT})
+    for _ in range(3):
+        assert shipping.of_ledger(TABLE, bound).answers == {}
+    assert len(registry.requests) == 1
+    registry.up, clock.now = True, clock.now + SILENCE_S
+    assert list(shipping.of_ledger(TABLE, bound).answers) == [7]
+
+
+def test_a_ledger_with_another_schema_under_an_id_stops_its_table() -> None:
+    shipping = SchemaShipping(Registry({7: LONG}).of)
+    with pytest.raises(SchemaRegistryChanged, match="another schema under id 7"):
+        shipping.of_ledger(TABLE, binding({7: "another"}))
+
+
+def test_a_table_of_json_ships_nothing_and_asks_nothing() -> None:
+    registry = Registry()
+    shipping = SchemaShipping(registry.of)
+    assert shipping.of_ledger(TABLE, Binding("flows")).answers == {}
+    assert shipping.of_tail(TABLE, Binding("flows")) == {}
+    assert registry.requests == []
+
+
+def test_a_tail_has_the_schemas_of_its_subject_and_says_when_none_can_be_had() -> None:
+    registry, clock = Registry({7: LONG, 8: text("int")}, {"orders-value": {1: 8}}), Clock()
+    shipping = SchemaShipping(registry.of, clock=clock)
+    registry.up = False
+    with pytest.raises(SchemaRegistryUnavailable):
+        shipping.of_tail(TABLE, binding({7: FINGERPRINT}))
+    registry.up, clock.now = True, clock.now + SILENCE_S
+    assert list(shipping.of_tail(TABLE, binding({7: FINGERPRINT}))) == [7, 8]
+    registry.up = False
+    assert list(shipping.of_tail(TABLE, binding({7: FINGERPRINT}))) == [7]
+
+
+@dataclass
+class Table:
+    """The properties that ``SchemaFollower`` commits to."""
+
+    properties: dict[str, str]
+
+    def commit(self, _: TableName, decide: Decide) -> Evolving | None:
+        evolving = decide(SCHEMA, self.properties)
+        if evolving is not None:
+            self.properties[SCHEMAS] = evolving.ledger
+        return evolving
+
+
+def test_versions_are_asked_for_now_and_then_and_a_silent_registry_by_one_table() -> None:
+    table = Table(binding().properties())
+    registry, clock = Registry({7: LONG}, {"orders-value": {1: 7}}), Clock()
+    follower = SchemaFollower(registry.of, table.commit, clock=clock)
+    done = follower.follow(TABLE, binding())
+    assert done is not None
+    assert [each.changes for each in done] == [()]
+    assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
+    assert follower.follow(TABLE, binding({7: FINGERPRINT})) is None
+    clock.now += LOOK_S
+    assert follower.follow(TABLE, binding({7: FINGERPRINT})) == ()
+    assert registry.requests == ["orders-value", [7], "orders-value"]
+    registry.up, clock.now = False, clock.now + LOOK_S
+    with pytest.raises(SchemaRegistryUnavailable):
+        follower.follow(TABLE, binding())
+    assert follower.follow(OTHER, binding()) is None
+    for quiet in (
+        binding(evolution="none"),
+        binding(fixed=("orders-value", 1)),
+        Binding("flows"),
+    ):
+        clock.now += LOOK_S
+        assert follower.follow(TABLE, quiet) is None
+    assert registry.requests[3:] == ["orders-value"]
+    assert SCHEMA_EVOLUTION in table.properties
+
+
+def test_an_unknown_id_that_was_registered_since_is_taken_up() -> None:
+    table = Table(binding({7: UNKNOWN}).properties())
+    registry = Registry({7: LONG}, {"orders-value": {1: 7}})
+    follower = SchemaFollower(registry.of, table.commit)
+    follower.follow(TABLE, binding({7: UNKNOWN}))
+    assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
+
+
+@pytest.mark.parametrize("newest", [{}, {7: UNKNOWN}])
+def test_a_publish_builds_on_a_ledger_with_the_schemas_of_its_tasks(
+    newest: dict[int, str],
+) -> None:
+    Ledger({7: FINGERPRINT, 8: "x"}).check_published(TABLE, {7: FINGERPRINT})
+    with pytest.raises(TieringConflict, match="what id 7 meant"):
+        Ledger(newest).check_published(TABLE, {7: FINGERPRINT})
+    with pytest.raises(SchemaRegistryChanged):
+        Ledger({7: "another"}).check_published(TABLE, {7: FINGERPRINT})
