@@ -220,7 +220,7 @@ def test_all_refusals_come_in_one_list_and_its_lines_work(maker: Maker) -> None:
 
 
 REGISTRY = b"\x00\x00\x00\x00\x2a\x02\x06abc"
-BEHIND = "this looks like Avro (or Protobuf) behind a schema registry, schema id 42"
+BEHIND = "this looks like Avro with schema id 42"
 
 
 @pytest.mark.parametrize(
