@@ -127,11 +127,14 @@ def schema_of_records(registry: SchemaRegistry, subject: str, schema_id: int) ->
         pairs = registry.subject_versions_of(schema_id, timeout_s=_TIMEOUT_S)
         if isinstance(pairs, UnknownSchema) or not pairs:
             raise
-        others = [f"--schema {name}:{version}" for name, version in pairs if name != subject]
-        if not others:
+        others = [(name, version) for name, version in pairs if name != subject]
+        # One text has one id in all subjects, those of other topics among them.
+        named = [pair for pair in others if pair[0].startswith(subject.removesuffix("value"))]
+        options = [f"--schema {name}:{version}" for name, version in named or others]
+        if not options:
             raise
         raise BadConfig(
-            f"{error.message.split(';')[0]}; records have schema id {schema_id}: {' or '.join(others)}.",
+            f"{error.message.split(';')[0]}; records have schema id {schema_id}: {' or '.join(first_of(options))}.",
             subject=subject,
         ) from None
 
