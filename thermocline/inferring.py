@@ -101,9 +101,11 @@ def inferred_columns(
     samples, refusals = newest.samples, list[Refusal]()
     inferred = infer_columns(samples.records, wishes)
     if not samples.records or binding.on_error == "fail":
-        ways = ("--on-error skip", "--on-error null") if samples.records else ()
-        if samples.schema_ids:
-            ways = registry_ways(registries)
+        ways: tuple[str, ...] = ()
+        if samples.records:
+            ways = ("--on-error skip", "--on-error null")
+        elif samples.schema_ids:
+            ways = _registry_ways(registries)
         refusals = [Refusal(text, ways) for text in _unreadable(samples)]
     if samples.records:
         refusals += inferred.refusals
@@ -112,7 +114,7 @@ def inferred_columns(
     return inferred
 
 
-def registry_ways(registries: Collection[str]) -> tuple[str, ...]:
+def _registry_ways(registries: Collection[str]) -> tuple[str, ...]:
     """Return what gives a table of Avro records its registry, where there is none of an empty name."""
     named = tuple(f"--registry {name}" for name in sorted(registries) if name)
     return named or ("configure [schema_registry], with url, and create the table then",)

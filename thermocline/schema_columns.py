@@ -11,6 +11,7 @@ from connectors.decoding.avro.columns import FromSchema
 from connectors.decoding.json.renames import other_name, rename_option
 from connectors.decoding.json.wishes import Wishes
 from connectors.decoding.writers import FIXED_ID
+from connectors.registry.subjects import of_topic
 from connectors.registry.texts import UnknownSchema, UnusableSchema
 from planner.errors import BadConfig
 from planner.evolution.avro import BadSchema, parse_schema
@@ -116,21 +117,21 @@ def _listed(registry: SchemaRegistry, subject: str) -> str:
     return f"its versions are {', '.join(first_of(list(map(str, sorted(versions)))))}."
 
 
-def schema_of_records(registry: SchemaRegistry, subject: str, schema_id: int) -> Registered:
-    """Find the newest schema of ``subject``, or say which one the id in front of records is registered as.
+def schema_of_records(registry: SchemaRegistry, topic: str, schema_id: int) -> Registered:
+    """Find the newest schema of subject ``<topic>-value``, or say which one the id in front of records is registered as.
 
     Raises as ``registered``.
     """
+    subject = f"{topic}-value"
     try:
         return registered(registry, subject)
     except BadConfig as error:
         pairs = registry.subject_versions_of(schema_id, timeout_s=_TIMEOUT_S)
         if isinstance(pairs, UnknownSchema) or not pairs:
             raise
-        others = [(name, version) for name, version in pairs if name != subject]
-        # One text has one id in all subjects, those of other topics among them.
-        named = [pair for pair in others if pair[0].startswith(subject.removesuffix("value"))]
-        options = [f"--schema {name}:{version}" for name, version in named or others]
+        others = dict(pair for pair in pairs if pair[0] != subject)
+        names = of_topic(others, topic)
+        options = [f"--schema {name}:{others[name]}" for name in names]
         if not options:
             raise
         raise BadConfig(

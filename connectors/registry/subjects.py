@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from connectors.registry.client import SchemaRegistry
 from connectors.registry.decoders import TIMEOUT_S
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig
@@ -12,6 +13,9 @@ from planner.evolution.ledger import UNKNOWN
 from planner.names import first_of
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
+
+if TYPE_CHECKING:
+    from connectors.registry.client import SchemaRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +63,27 @@ def _versions(
     others = {
         name for number in form.ledger.fingerprints for name, _ in subjects_of(registry, number)
     }
-    named = {name for name in others if name.startswith(f"{binding.topic}-")} or others
-    if len(named) > 1 and named == others:
-        # One text has one id in all subjects, those of other topics among them.
+    named = of_topic(others, binding.topic)
+    if len(named) > 1 and not named[0].startswith(f"{binding.topic}-"):
         raise BadConfig(
             f"the registry has no subject {subject}, and the ledger's schema ids under several others "
-            f"({', '.join(first_of(sorted(named)))}), none named after the topic; register the versions as {subject}.",
+            f"({', '.join(first_of(named))}), none named after the topic; register the versions as {subject}.",
             subject=subject,
         )
     found = {}
-    for name in sorted(named):
+    for name in named:
         answer = registry.versions(name, timeout_s=TIMEOUT_S)
         found[name] = {} if isinstance(answer, UnknownSchema) else answer
     return found
+
+
+def of_topic(subjects: Iterable[str], topic: str) -> tuple[str, ...]:
+    """Return the subjects that are named after a topic, sorted; where there is none, all.
+
+    One text has one id in all subjects, those of other topics among them.
+    """
+    names = sorted(set(subjects))
+    return tuple(name for name in names if name.startswith(f"{topic}-")) or tuple(names)
 
 
 def subjects_of(registry: SchemaRegistry, schema_id: int) -> tuple[tuple[str, int], ...]:

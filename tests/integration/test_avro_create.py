@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
 from connectors.registry.decoders import Decoders
 from connectors.registry.registries import SchemaRegistries
-from planner.evolution.ledger import Ledger
+from planner.errors import SchemaRegistryChanged
+from planner.evolution.ledger import SCHEMAS, Ledger
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
@@ -26,7 +27,7 @@ from planner.seam.cut import Pin
 from planner.seam.formats import SCHEMA_FIXED, AvroFormat
 from tests.fixtures.commands import CliSite
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
+from tests.fixtures.schema_registry import ApicurioRegistry
 from tests.fixtures.server import sqlite_catalog
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -40,6 +41,7 @@ def flow(*fields: tuple[str, Any], name: str = "Flow") -> str:
 
 FIRST = flow(("src", "string"), ("bytes", "int"), ("gone", "null"))
 WIDER = flow(("src", "string"), ("bytes", "long"), ("port", ["null", "int"]))
+JSON_SCHEMA = '{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}'
 
 
 @dataclass
@@ -285,7 +287,7 @@ def test_what_is_wrong_is_named_in_a_sentence(site: Site) -> None:
     assert refused(*avro, "--schema", "none-of-it:7") == (
         "the registry has no subject none-of-it, version 7; name another subject with --schema SUBJECT[:VERSION]."
     )
-    site.registry.register(f"{site.topic}-json", '{"type":"object"}', "JSON")
+    site.registry.register(f"{site.topic}-json", JSON_SCHEMA, "JSON")
     assert refused(*avro, "--schema", f"{site.topic}-json") == (
         "subject TOPIC-json, version 1 (schema id #) is of the type JSON, and records of Avro alone are read from behind "
         "a registry; name another version with --schema SUBJECT:VERSION."
@@ -365,31 +367,26 @@ def test_other_tables_have_no_schemas(site: Site) -> None:
     assert site.schemas("accept", "--yes")[0] == 2
 
 
-@pytest.fixture
-def own(cli_site: CliSite, kafka: Kafka, tmp_path: Path) -> Iterator[Site]:
-    """A registry that may be stopped."""
-    with running_schema_registry(tmp_path) as registry:
-        yield site_of(cli_site, kafka, registry)
-
-
-def test_a_registry_that_was_replaced_is_accepted_by_a_person(own: Site) -> None:
-    own.produce(FIRST, {"src": "a", "bytes": 7, "gone": None})
-    assert own.create("--format", "avro")[0] == 0
-    assert own.schemas("accept", "--yes") == (
+def test_a_registry_that_was_replaced_is_accepted_by_a_person(site: Site) -> None:
+    site.produce(FIRST, {"src": "a", "bytes": 7, "gone": None})
+    assert site.create("--format", "avro", "--leave-out", "bytes")[0] == 0
+    assert site.schemas("accept", "--yes") == (
         2,
         [
             "thermocline: lake.net.flows: the registry has the schemas of before under all ids of the ledger; there is "
             "nothing to accept."
         ],
     )
-    before = own.pin()
-    own.registry.stop()
-    code, lines = own.schemas("show")
-    assert (code, lines[0]) == (0, "schema id #  not asked")
-    own.registry.start()
-    own.produce(flow(("src", "string"), ("port", "int")), {"src": "b", "port": 53})
-    assert own.schemas("show") == (0, ["schema id #  TOPIC-value:1  net.Flow  changed"])
-    code, lines = own.schemas("accept")
+    # As if another schema had been there when records were tiered.
+    [schema_id] = site.format().ledger.fingerprints
+    catalog = load_catalog("lake", **sqlite_catalog(site.cli.config.parent))
+    with closing(catalog), catalog.load_table("net.flows").transaction() as transaction:
+        transaction.set_properties({SCHEMAS: Ledger({schema_id: "0" * 32}).text})
+    before = site.pin()
+    assert site.schemas("show") == (0, ["schema id #  TOPIC-value:1  net.Flow  changed"])
+    with pytest.raises(SchemaRegistryChanged):
+        site.rows()
+    code, lines = site.schemas("accept")
     assert (code, lines[:2]) == (
         130,
         [
@@ -397,17 +394,33 @@ def test_a_registry_that_was_replaced_is_accepted_by_a_person(own: Site) -> None
             "  schema id # is net.Flow",
         ],
     )
-    assert own.pin().watermark == before.watermark
-    code, lines = own.schemas("accept", "--yes", "--json")
+    assert before.watermark is not None
+    assert site.pin().watermark == before.watermark
+    code, lines = site.schemas("accept", "--yes", "--json")
     assert code == 0
     document = json.loads("\n".join(lines))
-    assert (document["table"], document["ids"], document["era"]) == ("lake.net.flows", [1], 1)
-    after = own.pin()
+    del document["run"]
+    assert document == {"table": "lake.net.flows", "ids": [schema_id], "era": 1}
+    after = site.pin()
     assert after.watermark is not None
     assert after.binding is not None
     assert after.watermark.shape == after.binding.shape != before.watermark.shape
     assert after.watermark.next == before.watermark.next
-    assert own.format().ledger == Ledger({}, 1)
-    assert own.schemas("evolve") == (0, ["TOPIC-value:1 (schema id #):", "  add port int"])
-    assert own.format().ledger.era == 1
-    assert own.schemas("show")[1] == ["schema id #  TOPIC-value:1  net.Flow  same"]
+    assert site.format().ledger == Ledger({}, 1)
+    # Its schema is taken up as that of a new id, with all its fields.
+    assert site.schemas("evolve") == (0, ["TOPIC-value:1 (schema id #):", "  add bytes int"])
+    assert site.format().ledger.era == 1
+    assert site.schemas("show")[1] == ["schema id #  TOPIC-value:1  net.Flow  same"]
+    assert site.rows() == [{"src": "a", "bytes": 7}]
+
+
+def test_a_ledger_is_shown_while_the_registry_is_away(site: Site) -> None:
+    site.registry.register(site.subject, FIRST)
+    assert site.create("--format", "avro")[0] == 0
+    text = site.cli.config.read_text()
+    site.cli.config.write_text(text.replace(site.registry.url, "http://127.0.0.1:1"))
+    code, [row, said] = site.schemas("show")
+    assert (code, row) == (0, "schema id #  not asked")
+    assert said.startswith("thermocline: the schema registry ")
+    code, [said] = site.schemas("plan")
+    assert (code, said[:33]) == (3, "thermocline: the schema registry ")

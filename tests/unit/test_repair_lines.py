@@ -15,11 +15,11 @@ from planner.repairs import AddedRows, PartitionRows
 from planner.seam.watermark import Skip
 from tests.harness.builders import FLOWS, watermark
 from thermocline.commands.repair import (
+    Repair,
     _added,
     _covered,
     _lost,
     _named,
-    Repair,
 )
 
 

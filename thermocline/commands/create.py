@@ -255,11 +255,10 @@ def _of_registry(
         )
     with SchemaRegistries(settings.registries) as registries:
         registry = registries.of(chosen.registry)
-        subject = f"{chosen.topic}-value"
         if ids and chosen.schema is None:
-            schema = schema_of_records(registry, subject, ids[-1])
+            schema = schema_of_records(registry, chosen.topic, ids[-1])
         else:
-            schema = registered(registry, chosen.schema or subject)
+            schema = registered(registry, chosen.schema or f"{chosen.topic}-value")
     form = schema.format(chosen.registry, chosen.record, is_fixed=chosen.schema_fixed)
     binding = chosen.binding(form)
     found = columns_from(schema.writer, wishes)

@@ -16,6 +16,7 @@ from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.store import IcebergStore
 from connectors.registry.decoders import Decoders
 from connectors.registry.registries import SchemaRegistries
+from connectors.registry.subjects import SubjectVersion, lacking, of_topic, subjects_of
 from connectors.registry.table_schemas import take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
@@ -33,7 +34,6 @@ from thermocline.config.settings import Settings, load
 
 if TYPE_CHECKING:
     from connectors.registry.client import SchemaRegistry
-    from connectors.registry.subjects import SubjectVersion
 
 _EXAMPLES = """\b
 Examples:
@@ -170,11 +170,11 @@ def _record(writer: WriterSchema | Unknown | None) -> str | None:
 
 
 def _subjects(table: _Table, number: int) -> tuple[tuple[str, int], ...]:
-    from connectors.registry.subjects import subjects_of
-
     if number == FIXED_ID:
         return () if table.form.fixed is None else (table.form.fixed,)
-    return subjects_of(table.registry, number)
+    pairs = subjects_of(table.registry, number)
+    names = of_topic((name for name, _ in pairs), table.binding.topic)
+    return tuple(pair for pair in pairs if pair[0] in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +238,6 @@ def _report(
 
 def _planned(table: _Table) -> Iterator[_Step]:
     """Plan each schema upon those before it."""
-    from connectors.registry.subjects import lacking
-
     versions = lacking(table.registry, table.binding, table.form)
     writers = table.writers([each.id for each in versions]) if versions else Writers()
     schema = table.schema
