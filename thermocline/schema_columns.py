@@ -69,7 +69,7 @@ def registered(registry: SchemaRegistry, schema: str) -> Registered:
         BadConfig: there is no such schema, or it is not one of Avro that can be read; or as ``SchemaRegistry``.
         SchemaRegistryUnavailable: as ``SchemaRegistry``.
     """
-    subject, version = _asked(schema)
+    subject, version = _read(schema)
     if version is None:
         version = _newest(registry, subject)
     answer = registry.by_subject(subject, version, timeout_s=_TIMEOUT_S)
@@ -93,7 +93,7 @@ def registered(registry: SchemaRegistry, schema: str) -> Registered:
     return Registered(subject, version, answer.id, writer)
 
 
-def _asked(schema: str) -> tuple[str, int | None]:
+def _read(schema: str) -> tuple[str, int | None]:
     subject, _, version = schema.rpartition(":")
     if subject and re.fullmatch("[1-9][0-9]{0,8}", version):
         return subject, int(version)
@@ -158,12 +158,12 @@ def described(columns: tuple[Column, ...], schema: Registered, wishes: Wishes) -
     return lines
 
 
-def left_out(found: FromSchema, schema: Registered, wishes: Wishes) -> Iterator[str]:
+def left_out(columns: FromSchema, schema: Registered, wishes: Wishes) -> Iterator[str]:
     """Say which fields have no column and why, a line each, with the option that gives one where there is one."""
     for path in wishes.leave_out:
         yield f"no column: {LeftOut(path, 'left out by --leave-out')}"
-    names = [column.name for column in found.columns]
-    for each in found.left_out:
+    names = [column.name for column in columns.columns]
+    for each in columns.left_out:
         option = ""
         [name, *inside] = each.path
         is_twin = name.casefold() in {other.casefold() for other in names}

@@ -70,11 +70,11 @@ def _versions(
             f"({', '.join(first_of(named))}), none named after the topic; register the versions as {subject}.",
             subject=subject,
         )
-    found = {}
+    all_ids = {}
     for name in named:
         answer = registry.versions(name, timeout_s=TIMEOUT_S)
-        found[name] = {} if isinstance(answer, UnknownSchema) else answer
-    return found
+        all_ids[name] = {} if isinstance(answer, UnknownSchema) else answer
+    return all_ids
 
 
 def of_topic(subjects: Iterable[str], topic: str) -> tuple[str, ...]:

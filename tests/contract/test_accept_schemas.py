@@ -32,7 +32,7 @@ def bound(cold: ColdHarness, binding: Binding = AVRO) -> RepairCommitter:
     return MemoryRepairCommitter(cast("MemoryCold", cold).store)
 
 
-def asked(ids: Mapping[int, str] = TODAY) -> AcceptingSchemas:
+def decision(ids: Mapping[int, str] = TODAY) -> AcceptingSchemas:
     def today(binding: Binding) -> Mapping[int, str]:
         assert isinstance(binding.format, AvroFormat)
         return {at: ids[at] for at in binding.format.ledger.fingerprints}
@@ -53,7 +53,7 @@ def accept(committer: RepairCommitter, decide: AcceptingSchemas) -> None:
 def test_ids_that_mean_something_else_begin_anew(cold: ColdHarness) -> None:
     committer = bound(cold)
     before = cold.store.pin(FLOWS)
-    accept(committer, asked())
+    accept(committer, decision())
     after = cold.store.pin(FLOWS)
     assert ledger(after) == Ledger({1: "a", 3: UNKNOWN}, 1)
     assert after.watermark is not None
@@ -79,13 +79,13 @@ def test_a_property_that_is_no_ledger_begins_anew_above_the_era_of_the_rows(
     cold.set_properties(schemas="{")
     with pytest.raises(BadBinding, match="thermocline schemas accept"):
         cold.store.pin(FLOWS)
-    accept(committer, asked())
+    accept(committer, decision())
     assert ledger(cold.store.pin(FLOWS)) == Ledger({}, era + 1)
 
 
 def test_a_ledger_that_is_another_than_the_one_looked_at_stays(cold: ColdHarness) -> None:
     committer = bound(cold)
-    decide = asked()
+    decide = decision()
     committer.look(FLOWS, decide)
     cold.set_properties(schemas=BEFORE.with_schemas({4: "d"}).text)
     with pytest.raises(TieringConflict, match="is not the one that was shown any more"):

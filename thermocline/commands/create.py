@@ -181,32 +181,32 @@ def command(config: str | None, chosen: NewTableOptions, table: str) -> None:
     with KafkaClusters(settings.require_clusters()) as log:
         address = chosen.binding(JsonFormat()).address
         bounds = log.measure([address])[address]
-        found = _find(settings, chosen, wishes, log, bounds)
+        payload = _find(settings, chosen, wishes, log, bounds)
     extra = [KAFKA_KEY] * chosen.with_key + [KAFKA_HEADERS] * chosen.with_headers
     first = create_table(
         settings.catalogs,
         NewTable(
             name,
-            [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *found.columns],
-            found.binding,
+            [*(Column(0, key, METADATA_TYPES[key]) for key in extra), *payload.columns],
+            payload.binding,
             partition_by=chosen.partition_by,
             sort_by=chosen.sort_by,
             comment=chosen.comment,
             floors=wishes.floors,
         ),
-        first_watermark(bounds, found.binding),
+        first_watermark(bounds, payload.binding),
         replaces=chosen.replaces,
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
     click.echo(
-        f"created {name} over topic {found.binding.address}; it starts at offsets {starts}"
+        f"created {name} over topic {payload.binding.address}; it starts at offsets {starts}"
     )
-    columns = [f"  {line}" for line in first_of(found.described)]
-    click.echo("\n".join((*columns, *found.lines)))
+    columns = [f"  {line}" for line in first_of(payload.described)]
+    click.echo("\n".join((*columns, *payload.lines)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Payload:
     """The columns of the record's value and what they are read by; a line for each of them, and what else is said."""
 
     columns: tuple[Column, ...]
@@ -217,7 +217,7 @@ class _Found:
 
 def _find(
     settings: Settings, chosen: NewTableOptions, wishes: Wishes, log: Log, bounds: LogBounds
-) -> _Found:
+) -> _Payload:
     if chosen.format == "avro":
         return _of_registry(settings, chosen, wishes, ())
     binding = chosen.binding(JsonFormat(chosen.json_mode or "strict"))
@@ -225,7 +225,7 @@ def _find(
         payload, refusals = declared_columns(wishes)
         if refusals:
             raise refused(refusals, f"topic {binding.address}")
-        return _Found(payload, binding, list(map(_described, payload)), [])
+        return _Payload(payload, binding, list(map(_described, payload)), [])
     newest = newest_records(log, bounds)
     ids = newest.samples.schema_ids
     if chosen.format is None and ids and chosen.registry in settings.registries:
@@ -235,12 +235,12 @@ def _find(
         chosen.check_format("json")
     inferred = inferred_columns(newest, wishes, binding, settings.registries)
     lines = report(newest, inferred, settings.clusters, binding.address)
-    return _Found(inferred.columns, binding, list(map(_described, inferred.columns)), lines)
+    return _Payload(inferred.columns, binding, list(map(_described, inferred.columns)), lines)
 
 
 def _of_registry(
     settings: Settings, chosen: NewTableOptions, wishes: Wishes, ids: Sequence[int]
-) -> _Found:
+) -> _Payload:
     """Take the columns from a schema registry; ``ids`` are those in front of records, where that was why.
 
     Raises:
@@ -261,12 +261,12 @@ def _of_registry(
             schema = registered(registry, chosen.schema or f"{chosen.topic}-value")
     form = schema.format(chosen.registry, chosen.record, is_fixed=chosen.schema_fixed)
     binding = chosen.binding(form)
-    found = columns_from(schema.writer, wishes)
-    if found.refusals:
-        raise refused(found.refusals, f"topic {binding.address}")
+    payload = columns_from(schema.writer, wishes)
+    if payload.refusals:
+        raise refused(payload.refusals, f"topic {binding.address}")
     lines = [f"records are Avro with schema ids, such as {ids[-1]}"] if ids else []
-    lines += left_out(found, schema, wishes)
-    return _Found(found.columns, binding, described(found.columns, schema, wishes), lines)
+    lines += left_out(payload, schema, wishes)
+    return _Payload(payload.columns, binding, described(payload.columns, schema, wishes), lines)
 
 
 def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:

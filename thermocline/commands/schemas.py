@@ -64,10 +64,10 @@ class _Table:
 
     def writers(self, ids: Iterable[int]) -> Writers:
         """Ask for the schemas of ids, as they are in the registry today."""
-        return _asked(self.name, self.binding, self.form, self.decoders, ids)
+        return _as_of_today(self.name, self.binding, self.form, self.decoders, ids)
 
 
-def _asked(
+def _as_of_today(
     name: TableName, binding: Binding, form: AvroFormat, decoders: Decoders, ids: Iterable[int]
 ) -> Writers:
     # Of an empty ledger: what its ids meant before is no matter here.
@@ -348,7 +348,7 @@ def _today(
     if not isinstance(form, AvroFormat):
         return {}
     ids = form.ledger.fingerprints
-    writers = _asked(name, binding, form, decoders, ids) if ids else Writers()
+    writers = _as_of_today(name, binding, form, decoders, ids) if ids else Writers()
     today = writers.fingerprints
     for number in form.ledger.changed(today):
         now = _record(writers.get(number))
