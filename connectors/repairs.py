@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from connectors.table_facts import Evidence, TableFacts, decide_pin, with_statistics
-from planner.errors import BadParameter, TieringConflict, UndecodableRecord, WatermarkMissing
+from planner.errors import (
+    BadBinding,
+    BadParameter,
+    TieringConflict,
+    UndecodableRecord,
+    WatermarkMissing,
+)
+from planner.evolution.ledger import SCHEMAS, Ledger
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange
 from planner.ports import DecoderFactory, Log, TopicSource
@@ -21,16 +28,19 @@ from planner.repairs import (
     PartitionRows,
     accept_foreign,
     accept_gap,
+    accept_schemas,
     accept_shape,
     cover,
     lost_ranges,
     skip_record,
 )
-from planner.seam.binding import parse_binding
+from planner.seam.binding import Binding, parse_binding
 from planner.seam.cut import LogBounds, Pin
 from planner.seam.watermark import Skip, Watermark
 
 FETCH_TIMEOUT_S = 30.0
+#: Each is a decision of a person.
+_MAX_ERAS = 100
 
 
 class RepairEvidence(Evidence, Protocol):
@@ -47,8 +57,13 @@ Decide = Callable[[TableFacts, RepairEvidence], Watermark]
 class RepairCommitter(Protocol):
     """Commits decisions: a watermark, its mirror and its tag, without rows, in one transaction."""
 
-    def amend(self, table: TableName, decide: Decide) -> Watermark:
-        """Commit the result of ``decide`` on the head it got, or nothing.
+    def amend(
+        self,
+        table: TableName,
+        decide: Decide,
+        properties: Callable[[], Mapping[str, str]] = dict,
+    ) -> Watermark:
+        """Commit the result of ``decide`` on the head it got, with the table properties of then, or nothing.
 
         When another commit comes first, calls ``decide`` again.
 
@@ -154,6 +169,51 @@ def moving_shape(expected: Pin) -> Decide:
         return accept_shape(decide_pin(facts, evidence), expected, run=_run())
 
     return decide
+
+
+class AcceptingSchemas:
+    """Goes on with what the registry says today (``planner.repairs.accept_schemas``). Needs no log.
+
+    A property that is no ledger counts as an empty one.
+    """
+
+    def __init__(self, fingerprints: Callable[[Binding], Mapping[int, str]]) -> None:
+        """``fingerprints`` asks the registry for the ids of a binding's ledger."""
+        self._fingerprints = fingerprints
+        self._texts: set[str | None] = set()
+        self.ledger = Ledger()
+
+    def properties(self) -> dict[str, str]:
+        """Return the table properties to commit with the last decision."""
+        return {SCHEMAS: self.ledger.text}
+
+    def __call__(self, facts: TableFacts, evidence: RepairEvidence) -> Watermark:
+        self._texts.add(facts.properties.get(SCHEMAS))
+        if len(self._texts) > 1:
+            raise TieringConflict(
+                f"{facts.table}: the ledger is not the one that was shown any more; nothing was changed, look again.",
+                table=str(facts.table),
+            )
+        pin = _pin_of_ledger(facts, evidence)
+        today = {} if pin.binding is None else self._fingerprints(pin.binding)
+        mark, self.ledger = accept_schemas(pin, today, run=_run())
+        return mark
+
+
+def _pin_of_ledger(facts: TableFacts, evidence: RepairEvidence) -> Pin:
+    """Decide the pin, also where property ``thermocline.schemas`` is no ledger: an empty one, of the era of the rows."""
+    try:
+        Ledger.parse(facts.table, facts.properties.get(SCHEMAS))
+    except BadBinding:
+        others = {key: text for key, text in facts.properties.items() if key != SCHEMAS}
+        for era in range(_MAX_ERAS):
+            properties = {**others, SCHEMAS: Ledger({}, era).text}
+            pin = decide_pin(replace(facts, properties=properties), evidence)
+            mark, binding = pin.watermark, pin.binding
+            if mark is None or binding is None or binding.gives_rows_of(mark.shape, pin.schema):
+                return pin
+        return decide_pin(replace(facts, properties=others), evidence)
+    return decide_pin(facts, evidence)
 
 
 def accepting(

@@ -29,6 +29,7 @@ NAVIGATION = {
         "tiering",
         "table-properties",
         "cli",
+        "schemas",
         "verify",
         "ways-out",
         "errors",

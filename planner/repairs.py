@@ -1,6 +1,6 @@
 """Decisions of a person about a table that refuses to answer, each as the watermark that records it.
 
-Four decisions, each a watermark on top of the newest head, committed by compare-and-set without rows:
+Five decisions, each a watermark on top of the newest head, committed by compare-and-set without rows:
 
 - ``accept_gap``: the log starts above the watermark. The lost offsets are given up, the watermark moves to the
   log start.
@@ -8,6 +8,7 @@ Four decisions, each a watermark on top of the newest head, committed by compare
   the record out from this snapshot on.
 - ``accept_foreign``: another writer added rows above the watermark. They stay in answers.
 - ``accept_shape``: rows were tiered under another way to decode. They stay, and tiering goes on with today's.
+- ``accept_schemas``: the schema registry has other schemas under ids that were tiered. Rows stay, ids mean these from now on.
 
 They run against the state that the commit builds on, so no decision rests on an outdated state.
 
@@ -24,9 +25,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import BadParameter, ForeignCommit, TieringConflict, WatermarkMissing
+from planner.evolution.ledger import Ledger
 from planner.names import TableName, shell_word
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.cut import LogBounds, Pin, check_log
+from planner.seam.formats import AvroFormat
 from planner.seam.resolver import foreign_commits, resolve
 from planner.seam.snapshots import History
 from planner.seam.watermark import Outcomes, Skip, Watermark, readable_watermark
@@ -148,6 +151,43 @@ def accept_shape(pin: Pin, expected: Pin, *, run: str) -> Watermark:
             table=str(pin.table),
         )
     return replace(_decided(mark, pin.snapshot_id, run), shape=binding.shape)
+
+
+def accept_schemas(
+    pin: Pin, fingerprints: Mapping[int, str], *, run: str
+) -> tuple[Watermark, Ledger]:
+    """Return the watermark and the ledger under which ids mean what the registry says today. Rows of cold stay as they are.
+
+    ``fingerprints`` are today's, of the ids in the ledger. Those that mean something else are in no ledger then, so
+    the table takes up their schemas as those of new ids.
+
+    Raises:
+        BadParameter: the table is not bound, its records are not Avro, no id means something else, or its rows were
+            decoded with another shape than the binding's.
+    """
+    mark, binding = _bound(pin), pin.binding
+    if binding is None or not isinstance(binding.format, AvroFormat):
+        raise BadParameter(
+            f"{pin.table}: its records are not Avro, so it has no schemas of writers.",
+            table=str(pin.table),
+        )
+    ledger = binding.format.ledger
+    changed = ledger.changed(fingerprints)
+    if ledger.fingerprints and not changed:
+        raise BadParameter(
+            f"{pin.table}: the registry has the schemas of before under all ids of the ledger; there is nothing to accept.",
+            table=str(pin.table),
+        )
+    if not binding.gives_rows_of(mark.shape, pin.schema):
+        raise BadParameter(
+            f"{pin.table}: rows below the watermark were decoded with another shape than the binding's; restore the table "
+            f"properties, or run `thermocline shape accept {shell_word(pin.table)}`, first.",
+            table=str(pin.table),
+        )
+    same = {at: each for at, each in ledger.fingerprints.items() if at not in changed}
+    after = Ledger(same, ledger.era + 1)
+    binding = replace(binding, format=replace(binding.format, ledger=after))
+    return replace(_decided(mark, pin.snapshot_id, run), shape=binding.shape), after
 
 
 def _shapes(pin: Pin) -> tuple[str | None, str | None]:

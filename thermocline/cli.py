@@ -37,6 +37,7 @@ _GROUPS: dict[str, dict[str, str]] = {
         "skip": "Give up a record that does not decode.",
         "accept": "Let rows that another writer appended stay.",
         "shape": "Go on tiering with another way to decode.",
+        "schemas": "Show and follow the schemas of Avro records.",
         "covers": "Say what a table covers, where its history was expired.",
     },
     "Set up": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -90,8 +90,10 @@ def _why_none(bounds: LogBounds, tombstones: int) -> str:
     return ": the newest are parts of transactions"
 
 
-def inferred_columns(newest: Newest, wishes: Wishes, binding: Binding) -> Inferred:
-    """Infer the columns of a table.
+def inferred_columns(
+    newest: Newest, wishes: Wishes, binding: Binding, registries: Collection[str] = ()
+) -> Inferred:
+    """Infer the columns of a table; ``registries`` are the names of configured schema registries.
 
     Raises:
         BadBinding: with every field that becomes no column, and what to type for each.
@@ -99,13 +101,23 @@ def inferred_columns(newest: Newest, wishes: Wishes, binding: Binding) -> Inferr
     samples, refusals = newest.samples, list[Refusal]()
     inferred = infer_columns(samples.records, wishes)
     if not samples.records or binding.on_error == "fail":
-        ways = ("--on-error skip", "--on-error null") if samples.records else ()
+        ways: tuple[str, ...] = ()
+        if samples.records:
+            ways = ("--on-error skip", "--on-error null")
+        elif samples.schema_ids:
+            ways = _registry_ways(registries)
         refusals = [Refusal(text, ways) for text in _unreadable(samples)]
     if samples.records:
         refusals += inferred.refusals
     if refusals:
         raise refused(refusals, f"topic {binding.address}")
     return inferred
+
+
+def _registry_ways(registries: Collection[str]) -> tuple[str, ...]:
+    """Return what gives a table of Avro records its registry, where there is none of an empty name."""
+    named = tuple(f"--registry {name}" for name in sorted(registries) if name)
+    return named or ("configure [schema_registry], with url, and create the table then",)
 
 
 def refused(refusals: Sequence[Refusal], where: str) -> BadBinding:

@@ -49,7 +49,12 @@ class IcebergRepairCommitter:
         loaded = self._catalogs.load(table)
         return decide(read_facts(table, loaded), TableEvidence(table, loaded))
 
-    def amend(self, table: TableName, decide: Decide) -> Watermark:
+    def amend(
+        self,
+        table: TableName,
+        decide: Decide,
+        properties: Callable[[], Mapping[str, str]] = dict,
+    ) -> Watermark:
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._sleep(_BACKOFF_S * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - jitter
@@ -58,7 +63,7 @@ class IcebergRepairCommitter:
             self._before_commit()
             try:
                 with self._catalogs.using(table.catalog, table):
-                    _commit(table, loaded, mark)
+                    _commit(table, loaded, mark, properties())
             except _Moved:
                 continue
             except (CatalogUnavailable, ColdStoreUnavailable):
@@ -90,7 +95,9 @@ class _Moved(Exception):
     """Another commit came first."""
 
 
-def _commit(table: TableName, loaded: Table, mark: Watermark) -> None:
+def _commit(
+    table: TableName, loaded: Table, mark: Watermark, properties: Mapping[str, str]
+) -> None:
     """Try once. The producer asserts that the main branch is where it was loaded from."""
     metadata = loaded.metadata
     if metadata.format_version > 2:
@@ -102,6 +109,8 @@ def _commit(table: TableName, loaded: Table, mark: Watermark) -> None:
     loaded.metadata = metadata.model_copy(update={"properties": once})
     transaction = loaded.transaction()
     add_watermark(transaction, mark)
+    if properties:
+        transaction.set_properties(dict(properties))
     try:
         transaction.commit_transaction()
     except CommitFailedException as error:

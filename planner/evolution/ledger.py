@@ -88,13 +88,19 @@ class Ledger:
         Raises:
             SchemaRegistryChanged: an id means another schema.
         """
-        for number, fingerprint in sorted(fingerprints.items()):
-            before = self.fingerprints.get(number)
-            if before not in (None, UNKNOWN, fingerprint):
-                raise SchemaRegistryChanged(
-                    f"{table}: the registry has another schema under id {number} than when records with it were tiered: it was "
-                    f"restored or replaced; bring back the schemas of before, or run `thermocline schemas accept "
-                    f"{shell_word(str(table))}` if records from now on are of this one.",
-                    table=str(table),
-                    schema_id=number,
-                )
+        for number in self.changed(fingerprints)[:1]:
+            raise SchemaRegistryChanged(
+                f"{table}: the registry has another schema under id {number} than when records with it were tiered: it was "
+                f"restored or replaced; bring back the schemas of before, or run `thermocline schemas accept "
+                f"{shell_word(str(table))}` if records from now on are of this one.",
+                table=str(table),
+                schema_id=number,
+            )
+
+    def changed(self, fingerprints: Mapping[int, str]) -> tuple[int, ...]:
+        """Return the ids, sorted, that mean another schema in ``fingerprints``, or none any more."""
+        return tuple(
+            number
+            for number, fingerprint in sorted(fingerprints.items())
+            if self.fingerprints.get(number) not in (None, UNKNOWN, fingerprint)
+        )

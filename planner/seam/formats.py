@@ -114,7 +114,7 @@ class AvroFormat:
     ``registry`` names the schema registry in the settings. ``fixed`` is (subject, version) of the schema of all records,
     which then have no id in front. ``record`` is the full name of the records that become rows; others are skipped.
     ``epoch_units`` and ``floors`` as in ``JsonFormat``. ``ledger`` says what ids meant so far: it grows, and changes no row,
-    so formats that differ in it alone are equal.
+    so formats that differ in its entries alone are equal.
     """
 
     name: ClassVar[str] = "avro"
@@ -137,6 +137,11 @@ class AvroFormat:
     evolution: SchemaEvolution = "none"
     on_incompatible: OnIncompatible = "stop"
     ledger: Ledger = field(default_factory=Ledger, compare=False)
+    #: The ledger's, by which rows do differ.
+    era: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "era", self.ledger.era)
 
     @classmethod
     def parse(cls, table: TableName, properties: Mapping[str, str]) -> AvroFormat:
@@ -184,7 +189,7 @@ class AvroFormat:
         facts: dict[str, object] = {
             "fixed": None if self.fixed is None else list(self.fixed),
             "record": self.record,
-            "era": self.ledger.era,
+            "era": self.era,
             "epoch_units": [list(item) for item in self.epoch_units],
         }
         if on_error != "fail" and self.floors:

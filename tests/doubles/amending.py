@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -20,7 +21,12 @@ class MemoryRepairCommitter:
 
     store: MemoryColdStore
 
-    def amend(self, table: TableName, decide: Decide) -> Watermark:
+    def amend(
+        self,
+        table: TableName,
+        decide: Decide,
+        properties: Callable[[], Mapping[str, str]] = dict,
+    ) -> Watermark:
         marks: list[Watermark] = []
 
         def check(facts: TableFacts, history: History) -> Watermark:
@@ -28,6 +34,7 @@ class MemoryRepairCommitter:
             return marks[-1]
 
         self.store.commit(table, "append", _no_change, check=check)
+        self.store.set_properties(table, dict(properties()))
         return marks[-1]
 
     def look(self, table: TableName, decide: Decide) -> Watermark:

@@ -220,8 +220,8 @@ def test_a_date_has_no_floor_to_be_sent_to(exact_only: bool) -> None:
     [
         (
             b"\x00\x00\x00\x00\x2a\x02\xff",
-            "this looks like Avro (or Protobuf) behind a schema registry, schema id 42; bind the table to a topic of "
-            "JSON records; where it is a single one, run `",
+            "this looks like Avro with schema id 42; make a table of such records with `thermocline create --format "
+            "avro`; where it is a single one, run `",
             "the value is not UTF-8 (byte 6)",
         ),
         (

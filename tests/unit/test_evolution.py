@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import BadBinding, SchemaRegistryChanged
+from planner.evolution.applying import applied
 from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, parse_schema
 from planner.evolution.changes import evolve
 from planner.evolution.ledger import Ledger
@@ -50,6 +51,7 @@ def logical(kind: str, meaning: str, **more: Any) -> dict[str, Any]:
 
 
 MONEY = logical("bytes", "decimal", precision=9, scale=2)
+POINT_OF_LONGS = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "long"}]}
 POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
 
 
@@ -134,6 +136,45 @@ def test_what_a_table_needs(
     evolution = evolve(schema(**columns), parse_schema(record(**fields)))
     items = [*evolution.changes, *evolution.misfits, *evolution.left_out]
     assert sorted(map(str, items)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields"),
+    [
+        ({"a": "!int"}, {"a": ["null", "long"], "b": "string"}),
+        ({"p": "struct<x: int>"}, {"p": {**POINT, "fields": [{"name": "y", "type": "int"}]}}),
+        ({"p": "struct<x: int>"}, {"p": ["null", POINT_OF_LONGS]}),
+        ({"l": "list<struct<x: int>>"}, {"l": {"type": "array", "items": POINT_OF_LONGS}}),
+        ({"m": "map<string, int>"}, {"m": {"type": "map", "values": ["null", "long"]}}),
+    ],
+)
+def test_what_a_table_needs_is_enough(columns: dict[str, str], fields: dict[str, Any]) -> None:
+    writer = parse_schema(record(**fields))
+    changes = evolve(schema(**columns), writer).changes
+    assert changes
+    assert not evolve(applied(schema(**columns), changes), writer).changes
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([pa.field("x", pa.int32(), nullable=False)]),
+        pa.list_(pa.field("element", pa.int32(), nullable=False)),
+        pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
+    ],
+)
+def test_what_is_inside_may_be_made_optional(kind: pa.DataType) -> None:
+    inner: dict[str, Any] = {
+        "struct": {**POINT, "fields": [{"name": "x", "type": ["null", "int"]}]},
+        "list": {"type": "array", "items": ["null", "int"]},
+        "map": {"type": "map", "values": ["null", "int"]},
+    }
+    name = next(each for each in inner if str(kind).startswith(each))
+    writer = parse_schema(record(a=inner[name]))
+    before = TableSchema(0, (*LEAD, Column(10, "a", kind)))
+    (change,) = evolve(before, writer).changes
+    assert str(change).endswith(" optional")
+    assert not evolve(applied(before, [change]), writer).changes
 
 
 def test_a_renamed_column_goes_on_under_both_names() -> None:

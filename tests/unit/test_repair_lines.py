@@ -15,11 +15,11 @@ from planner.repairs import AddedRows, PartitionRows
 from planner.seam.watermark import Skip
 from tests.harness.builders import FLOWS, watermark
 from thermocline.commands.repair import (
+    Repair,
     _added,
     _covered,
     _lost,
     _named,
-    _Repair,
 )
 
 
@@ -80,7 +80,7 @@ def test_a_repair_is_committed_once_it_is_said_to_be_meant(
     @click.command()
     def command() -> None:
         commit = lambda: marks.append(1) or watermark(1)  # type: ignore[func-returns-value]  # noqa: E731
-        repair = _Repair(FLOWS, yes, as_json=False)
+        repair = Repair(FLOWS, yes, as_json=False)
         assert repair.carry_out(question, ["what changes"], commit) == watermark(1)
 
     result = CliRunner().invoke(command, input=answer)
@@ -91,9 +91,9 @@ def test_a_repair_is_committed_once_it_is_said_to_be_meant(
 
 def test_what_was_done_is_lines_or_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     mark = watermark(1)
-    _Repair(FLOWS, yes=True, as_json=False).report(mark, {"shape": "s"}, ["one", "two"])
+    Repair(FLOWS, yes=True, as_json=False).report(mark, {"shape": "s"}, ["one", "two"])
     assert capsys.readouterr().out == "lake.net.flows: one\nlake.net.flows: two\n"
-    _Repair(FLOWS, yes=True, as_json=True).report(mark, {"shape": "s"}, ["one"])
+    Repair(FLOWS, yes=True, as_json=True).report(mark, {"shape": "s"}, ["one"])
     assert json.loads(capsys.readouterr().out) == {
         "table": "lake.net.flows",
         "shape": "s",

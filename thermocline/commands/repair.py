@@ -39,7 +39,7 @@ _table = click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")
 
 
 @dataclass(frozen=True, slots=True)
-class _Repair:
+class Repair:
     """A repair of one table, as it was asked for on the command line."""
 
     table: TableName
@@ -66,10 +66,10 @@ class _Repair:
             click.echo(f"{self.table}: {line}")
 
 
-def _repair(
+def repair_command(
     help_of_yes: str, refusal: str = "--json asks nobody; say --yes too."
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the settings and a ``_Repair``, from TABLE, --yes and --json; ``refusal`` is of --json alone."""
+    """Give a command the settings and a ``Repair``, from TABLE, --yes and --json; ``refusal`` is of --json alone."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @_table
@@ -83,14 +83,14 @@ def _repair(
             settings = load(config).require_catalogs()
             if as_json and not yes:
                 raise BadParameter(refusal)
-            command(settings, _Repair(TableName.parse(table), yes, as_json), **own)
+            command(settings, Repair(TableName.parse(table), yes, as_json), **own)
 
         return call
 
     return decorated
 
 
-def _committer(settings: Settings) -> AbstractContextManager[IcebergRepairCommitter]:
+def committer_of(settings: Settings) -> AbstractContextManager[IcebergRepairCommitter]:
     return closing(IcebergRepairCommitter(settings.catalogs, catalog_roots(settings)))
 
 
@@ -115,8 +115,8 @@ def gap() -> None:
     short_help="Give up the offsets between watermark and log start.",
     epilog=_GAP_EXAMPLES,
 )
-@_repair("Do not show the lost offsets and ask.")
-def _accept_gap(settings: Settings, repair: _Repair) -> None:
+@repair_command("Do not show the lost offsets and ask.")
+def _accept_gap(settings: Settings, repair: Repair) -> None:
     """Give up the offsets between watermark and log start, for a table that answers TailGap.
 
     The watermark moves to the log start; the lost ranges are recorded in it and shown by `status`, `verify` and
@@ -125,7 +125,7 @@ def _accept_gap(settings: Settings, repair: _Repair) -> None:
     name = repair.table
     with (
         _store(settings) as store,
-        _committer(settings) as committer,
+        committer_of(settings) as committer,
         KafkaClusters(settings.require_clusters()) as log,
     ):
         repairs = Repairs(committer, log)
@@ -182,7 +182,7 @@ def skip(config: str | None, chosen: SkipOptions, /, table: str) -> None:
     offsets = dict.fromkeys(chosen.offsets)
     skips = [Skip(chosen.partition, offset, chosen.reason) for offset in offsets]
     with (
-        _committer(settings) as committer,
+        committer_of(settings) as committer,
         KafkaClusters(settings.require_clusters()) as log,
         SchemaRegistries(settings.registries) as registries,
     ):
@@ -190,7 +190,7 @@ def skip(config: str | None, chosen: SkipOptions, /, table: str) -> None:
         mark = Repairs(committer, log).skip(name, skips, decoders, force=chosen.force)
     rows = [{"partition": item.partition, "offset": item.offset} for item in skips]
     lines = [f"skipped partition {item.partition}, offset {item.offset}" for item in skips]
-    _Repair(name, True, chosen.as_json).report(mark, {"skipped": rows}, lines)
+    Repair(name, True, chosen.as_json).report(mark, {"skipped": rows}, lines)
 
 
 @click.command(
@@ -209,8 +209,8 @@ Examples:
     metavar="ID",
     help="A snapshot of another writer; all that are refused must be named.",
 )
-@_repair("Do not show what was added and ask.")
-def accept(settings: Settings, repair: _Repair, snapshot_ids: tuple[int, ...]) -> None:
+@repair_command("Do not show what was added and ask.")
+def accept(settings: Settings, repair: Repair, snapshot_ids: tuple[int, ...]) -> None:
     """Let the rows of another writer's snapshot stay, for a table that answers ForeignCommit.
 
     They are in every answer from now on, below the watermark, from any topic and record. The
@@ -220,7 +220,7 @@ def accept(settings: Settings, repair: _Repair, snapshot_ids: tuple[int, ...]) -
     name = repair.table
     added: dict[int, AddedRows] = {}
     decide = accepting(name, tuple(dict.fromkeys(snapshot_ids)), added)
-    with _committer(settings) as committer:
+    with committer_of(settings) as committer:
         committer.look(name, decide)
         changes = _added(name, added)
         mark = repair.carry_out(
@@ -258,8 +258,8 @@ def shape() -> None:
 
 
 @shape.command("accept", short_help="Go on with another way to decode.", epilog=_SHAPE_EXAMPLES)
-@_repair("Do not show what changes and ask.", "--json does not ask; say --yes too.")
-def _accept_shape(settings: Settings, repair: _Repair) -> None:
+@repair_command("Do not show what changes and ask.", "--json does not ask; say --yes too.")
+def _accept_shape(settings: Settings, repair: Repair) -> None:
     """Go on with the table's properties of now, for a table whose tiering stops with ShapeMismatch.
 
     Rows below the watermark stay as they were decoded; records from the watermark on are decoded by today's error
@@ -267,7 +267,7 @@ def _accept_shape(settings: Settings, repair: _Repair) -> None:
     older rows by their offsets only. Needs no Kafka.
     """
     name = repair.table
-    with _store(settings) as store, _committer(settings) as committer:
+    with _store(settings) as store, committer_of(settings) as committer:
         pin = store.pin(name)
         decide = moving_shape(pin)
         committer.look(name, decide)
@@ -306,8 +306,8 @@ Examples:
     metavar="PARTITION=OFFSET",
     help="The first offset of a partition that the table does not cover: of all partitions, or of none.",
 )
-@_repair("Do not show what the table has and ask; needs --next.")
-def covers(settings: Settings, repair: _Repair, named: tuple[str, ...]) -> None:
+@repair_command("Do not show what the table has and ask; needs --next.")
+def covers(settings: Settings, repair: Repair, named: tuple[str, ...]) -> None:
     """Say what a table covers, for one that answers WatermarkMissing because its history was expired.
 
     Shows which rows it has, and the watermark that is written when you say yes: that of the tag and the mirror
@@ -324,7 +324,7 @@ def covers(settings: Settings, repair: _Repair, named: tuple[str, ...]) -> None:
     offsets = dict(map(_named, named))
     rows = _rows(settings, name)
     decide = covering(name, rows, offsets)
-    with _committer(settings) as committer:
+    with committer_of(settings) as committer:
         changes = _covered(name, rows, committer.look(name, decide))
         mark = repair.carry_out(
             "Is that what it covers?", changes, lambda: committer.amend(name, decide)

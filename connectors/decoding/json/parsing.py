@@ -24,9 +24,17 @@ class Number(str):
 
 
 class OtherFormat(Unfit):
-    """A record of another format, which its producer meant."""
+    """A record of another format, which its producer meant. ``schema_id`` is its Avro schema's."""
 
     cure = f"bind the table to a topic of JSON records{_SINGLE}"
+
+    def __init__(self, reason: str, message: str, schema_id: int | None) -> None:
+        super().__init__(None, reason, message)
+        self.schema_id = schema_id
+        if schema_id is not None:
+            self.cure = (
+                f"make a table of such records with `thermocline create --format avro`{_SINGLE}"
+            )
 
 
 class OtherNumber(Unfit):
@@ -52,10 +60,12 @@ def parse(raw: bytes) -> dict[str, Any]:
         # Serializers of a schema registry write a zero, then the schema's id in four bytes.
         if raw[:1] != b"\0" or len(raw) < 5:
             raise
-        what = "JSON" if raw[5:6] == b"{" else "Avro (or Protobuf)"
         number = int.from_bytes(raw[1:5])
-        message = f"this looks like {what} behind a schema registry, schema id {number}"
-        raise OtherFormat(None, unfit.reason, message) from unfit
+        if raw[5:6] == b"{":
+            message = f"this looks like JSON behind a schema registry, schema id {number}"
+            raise OtherFormat(unfit.reason, message, None) from unfit
+        message = f"this looks like Avro with schema id {number}"
+        raise OtherFormat(unfit.reason, message, number) from unfit
 
 
 def _parse(raw: bytes) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.decoding.fields import Field, Kind
-from connectors.decoding.json.parsing import kind_of, parse
+from connectors.decoding.json.parsing import OtherFormat, kind_of, parse
 from connectors.decoding.json.strict import read_value
 from connectors.decoding.policy import Unfit
 from planner.schema import TIMESTAMPTZ
@@ -31,11 +31,15 @@ _FLAT = ("__op", "__deleted")
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Samples that are no JSON object for one reason; ``first`` says where one is."""
+    """Samples that are no JSON object for one reason; ``first`` says where one is.
+
+    ``schema_id`` is set where they look like Avro.
+    """
 
     reason: str
     count: int
     first: str
+    schema_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,12 @@ class Samples:
     def total(self) -> int:
         return len(self.records) + sum(group.count for group in self.unreadable)
 
+    @property
+    def schema_ids(self) -> tuple[int, ...]:
+        """Ids that stand in front of them, as of Avro; empty where one is a JSON object."""
+        ids = (group.schema_id for group in self.unreadable if not self.records)
+        return tuple(sorted(each for each in ids if each is not None))
+
 
 def read_samples(values: Iterable[tuple[str, bytes]]) -> Samples:
     """Parse values, each with where it is: ``partition 0, offset 7``."""
@@ -61,7 +71,8 @@ def read_samples(values: Iterable[tuple[str, bytes]]) -> Samples:
             reason = _reason(value, unfit)
             # The position in the value is another in each.
             kind = reason.partition(" (character")[0].partition(" (byte")[0]
-            group = groups.get(kind, Unreadable(reason, 0, where))
+            schema_id = unfit.schema_id if isinstance(unfit, OtherFormat) else None
+            group = groups.get(kind, Unreadable(reason, 0, where, schema_id))
             groups[kind] = replace(group, count=group.count + 1)
     return Samples(tuple(records), tuple(groups.values()))
 

@@ -1,0 +1,356 @@
+"""``thermocline schemas``: the schemas of a table's writers, and how the table follows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from connectors.decoding.writers import FIXED_ID, Unknown, Writers
+from connectors.iceberg.catalogs import Catalogs
+from connectors.iceberg.evolve import evolve_table
+from connectors.iceberg.store import IcebergStore
+from connectors.registry.decoders import Decoders
+from connectors.registry.registries import SchemaRegistries
+from connectors.registry.subjects import SubjectVersion, lacking, of_topic, subjects_of
+from connectors.registry.table_schemas import take_up
+from connectors.repairs import AcceptingSchemas
+from planner.errors import BadParameter, SchemaRegistryUnavailable
+from planner.evolution.applying import applied
+from planner.evolution.changes import Evolution, evolve
+from planner.evolution.ledger import UNKNOWN, Ledger
+from planner.evolution.writer_types import WriterSchema
+from planner.names import TableName
+from planner.schema import TableSchema
+from planner.seam.binding import Binding
+from planner.seam.formats import AvroFormat
+from thermocline.catalog_access import catalog_roots
+from thermocline.commands.repair import Repair, committer_of, repair_command
+from thermocline.config.settings import Settings, load
+
+if TYPE_CHECKING:
+    from connectors.registry.client import SchemaRegistry
+
+_EXAMPLES = """\b
+Examples:
+  thermocline schemas show lake.net.flows
+  thermocline schemas plan lake.net.flows
+  thermocline schemas evolve lake.net.flows
+  thermocline schemas accept lake.net.flows --yes --json
+"""
+_table = click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+
+
+@click.group("schemas", epilog=_EXAMPLES)
+def command() -> None:
+    """Show which schemas records of a table have, and have its columns follow them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of Avro records, pinned, and what asks its registry."""
+
+    name: TableName
+    schema: TableSchema
+    binding: Binding
+    form: AvroFormat
+    registry: SchemaRegistry
+    decoders: Decoders
+
+    def writers(self, ids: Iterable[int]) -> Writers:
+        """Ask for the schemas of ids, as they are in the registry today."""
+        return _as_of_today(self.name, self.binding, self.form, self.decoders, ids)
+
+
+def _as_of_today(
+    name: TableName, binding: Binding, form: AvroFormat, decoders: Decoders, ids: Iterable[int]
+) -> Writers:
+    # Of an empty ledger: what its ids meant before is no matter here.
+    today = replace(binding, format=replace(form, ledger=Ledger({}, form.era + 1)))
+    decoders.ask(str(name), today, tuple(ids))
+    return decoders.writers(today)
+
+
+@contextmanager
+def _opened(settings: Settings, name: TableName) -> Iterator[_Table]:
+    with (
+        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+        SchemaRegistries(settings.registries) as registries,
+    ):
+        pin = store.pin(name)
+        if pin.binding is None or not isinstance(pin.binding.format, AvroFormat):
+            raise BadParameter(
+                f"{name}: its records are not Avro, so it has no schemas of writers.",
+                table=str(name),
+            )
+        form = pin.binding.format
+        registry = registries.of(form.registry or "")
+        yield _Table(name, pin.schema, pin.binding, form, registry, Decoders(registries.of))
+
+
+@command.command(
+    "show", short_help="Show the ledger: what each schema id means.", epilog=_EXAMPLES
+)
+@_table
+@_json
+@click.pass_obj
+def _show(config: str | None, table: str, as_json: bool) -> None:
+    """Show the ledger of a table: the schema ids that its records have had, and what the registry says of each today.
+
+    `same`: the schema of then. `changed`: another one, or none any more; the table answers SchemaRegistryChanged.
+    `unknown`: the registry had none, its records are bad ones. `not asked`: the registry does not answer.
+    """
+    name = TableName.parse(table)
+    with _opened(load(config).require_catalogs(), name) as opened:
+        rows = _ledger_rows(opened)
+    if as_json:
+        entries = {"table": str(name), "era": opened.form.era, "schemas": rows}
+        click.echo(json.dumps(entries, indent=2))
+        return
+    for row in rows:
+        subjects = ", ".join(f"{subject}:{version}" for subject, version in row["subjects"])
+        click.echo(
+            "  ".join(
+                filter(None, (_id_text(row["id"]), subjects, row["record"], row["state"]))
+            )
+        )
+    if not rows:
+        click.echo(f"{name}: the ledger is empty.")
+
+
+def _id_text(schema_id: int) -> str:
+    return "fixed schema" if schema_id == FIXED_ID else f"schema id {schema_id}"
+
+
+def _ledger_rows(table: _Table) -> list[dict[str, Any]]:
+    entries = dict(sorted(table.form.ledger.fingerprints.items()))
+    try:
+        writers = table.writers(entries)
+        subjects = {number: _subjects(table, number) for number in entries}
+    except SchemaRegistryUnavailable as error:
+        click.echo(f"thermocline: {error.message}", err=True)
+        return [_row(number, each, (), None) for number, each in entries.items()]
+    return [
+        _row(number, each, subjects[number], writers.get(number))
+        for number, each in entries.items()
+    ]
+
+
+def _row(
+    number: int,
+    fingerprint: str,
+    subjects: tuple[tuple[str, int], ...],
+    writer: WriterSchema | Unknown | None,
+) -> dict[str, Any]:
+    today = UNKNOWN if isinstance(writer, Unknown) else writer and writer.fingerprint
+    state = "same" if today == fingerprint else "changed"
+    if fingerprint == UNKNOWN:
+        state = "unknown"
+    elif today is None:
+        state = "not asked"
+    return {
+        "id": number,
+        "subjects": [list(each) for each in subjects],
+        "record": _record(writer),
+        "state": state,
+        "fingerprint": fingerprint,
+    }
+
+
+def _record(writer: WriterSchema | Unknown | None) -> str | None:
+    if not isinstance(writer, WriterSchema):
+        return None
+    value = writer.root.value
+    return value.name or value.kind
+
+
+def _subjects(table: _Table, number: int) -> tuple[tuple[str, int], ...]:
+    if number == FIXED_ID:
+        return () if table.form.fixed is None else (table.form.fixed,)
+    pairs = subjects_of(table.registry, number)
+    names = of_topic((name for name, _ in pairs), table.binding.topic)
+    return tuple(pair for pair in pairs if pair[0] in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one schema brings. ``notes`` say what does not become columns."""
+
+    version: SubjectVersion
+    changes: tuple[str, ...] = ()
+    misfits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        own = {"subject": self.version.subject, "version": self.version.version}
+        return {
+            **own,
+            "id": self.version.id,
+            "changes": list(self.changes),
+            "misfits": list(self.misfits),
+            "left_out": list(self.notes),
+        }
+
+    def lines(self) -> Iterator[str]:
+        yield (
+            f"{self.version}:"
+            if self.changes or self.misfits or self.notes
+            else (f"{self.version}: nothing to change")
+        )
+        yield from (f"  {each}" for each in self.changes)
+        yield from (f"  does not fit: {each}" for each in self.misfits)
+        yield from (f"  left out: {each}" for each in self.notes)
+
+
+@command.command(
+    "plan", short_help="Show what new schemas would change, without a commit.", epilog=_EXAMPLES
+)
+@_table
+@_json
+@click.pass_obj
+def _plan(config: str | None, table: str, as_json: bool) -> None:
+    """Show, for each version of the topic's subject that the ledger lacks, what would change; commit nothing.
+
+    Of each: columns to add, to widen and to make optional; fields that do not fit their column; fields that get none.
+    """
+    name = TableName.parse(table)
+    with _opened(load(config).require_catalogs(), name) as opened:
+        steps = list(_planned(opened))
+    _report(name, [each.document for each in steps] if as_json else None, steps)
+
+
+def _report(
+    name: TableName, documents: list[dict[str, Any]] | None, steps: Iterable[_Step]
+) -> None:
+    if documents is not None:
+        click.echo(json.dumps({"table": str(name), "schemas": documents}, indent=2))
+        return
+    lines = [line for step in steps for line in step.lines()]
+    click.echo("\n".join(lines or [f"{name}: the ledger has every version of its subject."]))
+
+
+def _planned(table: _Table) -> Iterator[_Step]:
+    """Plan each schema upon those before it."""
+    versions = lacking(table.registry, table.binding, table.form)
+    writers = table.writers([each.id for each in versions]) if versions else Writers()
+    schema = table.schema
+    for version in versions:
+        writer = writers.get(version.id)
+        if not isinstance(writer, WriterSchema):
+            reason = writer.reason if isinstance(writer, Unknown) else "it is gone"
+            yield _Step(version, notes=(f"all its records, which are bad ones: {reason}",))
+            continue
+        step, evolution = _step(table, version, schema, writer)
+        schema = applied(schema, evolution.changes)
+        yield step
+
+
+def _step(
+    table: _Table, version: SubjectVersion, schema: TableSchema, writer: WriterSchema
+) -> tuple[_Step, Evolution]:
+    if table.form.record not in (None, writer.root.value.name):
+        note = f"all its records: they are {_record(writer)}, not {table.form.record}"
+        return _Step(version, notes=(note,)), Evolution()
+    evolution = evolve(schema, writer)
+    left_out = tuple(map(str, evolution.left_out))
+    misfits = tuple(map(str, evolution.misfits))
+    changes = tuple(map(str, evolution.changes))
+    if table.form.evolution == "none":
+        reason = "thermocline.schema.evolution is none"
+        notes = (*left_out, *(f"{each} ({reason})" for each in changes))
+        return _Step(version, (), misfits, notes), Evolution()
+    return _Step(version, changes, misfits, left_out), evolution
+
+
+@command.command(
+    "evolve", short_help="Have the table follow new schemas, now.", epilog=_EXAMPLES
+)
+@_table
+@_json
+@click.pass_obj
+def _evolve(config: str | None, table: str, as_json: bool) -> None:
+    """Change the table as `plan` says and enter the schemas in its ledger, where no `tier` runs that would do it.
+
+    One commit for each schema, oldest first; one that is done already changes nothing. A field that does not fit stops it
+    there with SchemaIncompatible, unless the table's thermocline.schema.on_incompatible is error.
+    """
+    settings = load(config).require_catalogs()
+    name = TableName.parse(table)
+    done: list[_Step] = []
+    with (
+        _opened(settings, name) as opened,
+        closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs,
+    ):
+        for step in _planned(opened):
+            committed = take_up(
+                name,
+                opened.binding,
+                [step.version.id],
+                opened.decoders,
+                lambda table, decide: evolve_table(catalogs, table, decide),
+            )
+            changes = tuple(str(change) for each in committed for change in each.changes)
+            done.append(replace(step, changes=changes))
+            if not as_json:
+                click.echo("\n".join(done[-1].lines()))
+    if as_json or not done:
+        _report(name, [each.document for each in done] if as_json else None, ())
+
+
+@command.command(
+    "accept", short_help="Let schema ids mean what the registry says today.", epilog=_EXAMPLES
+)
+@repair_command("Do not show which ids mean something else and ask.")
+def _accept(settings: Settings, repair: Repair) -> None:
+    """Let schema ids mean what the registry says today, for a table that answers SchemaRegistryChanged.
+
+    Rows below the watermark stay as they were decoded. Records from the watermark on are decoded by today's schemas of
+    their ids: say yes only if they were written with these. The table takes up the new schemas as those of new ids
+    (`schemas evolve`). Processes that run have to be started again.
+    """
+    name = repair.table
+    with (
+        SchemaRegistries(settings.registries) as registries,
+        committer_of(settings) as committer,
+    ):
+        changes: dict[int, str] = {}
+        decide = AcceptingSchemas(
+            lambda binding: _today(name, binding, Decoders(registries.of), changes)
+        )
+        committer.look(name, decide)
+        mark = repair.carry_out(
+            "Let them mean that?",
+            [f"{name}: the registry has other schemas than when records were tiered:"]
+            + [f"  {text}" for text in changes.values()],
+            lambda: committer.amend(name, decide, decide.properties),
+        )
+    era = decide.ledger.era
+    lines = [f"{text}, from the watermark on" for text in changes.values()]
+    repair.report(
+        mark,
+        {"ids": sorted(changes), "era": era},
+        lines or [f"the ledger begins anew, era {era}"],
+    )
+
+
+def _today(
+    name: TableName, binding: Binding, decoders: Decoders, changes: dict[int, str]
+) -> Mapping[int, str]:
+    """Return today's fingerprints of the ids in the ledger, and note what of them is another one."""
+    form = binding.format
+    if not isinstance(form, AvroFormat):
+        return {}
+    ids = form.ledger.fingerprints
+    writers = _as_of_today(name, binding, form, decoders, ids) if ids else Writers()
+    today = writers.fingerprints
+    for number in form.ledger.changed(today):
+        now = _record(writers.get(number))
+        changes[number] = f"{_id_text(number)} is {now or 'not there any more'}"
+    return today
