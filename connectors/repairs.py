@@ -18,7 +18,7 @@ from planner.errors import (
     UndecodableRecord,
     WatermarkMissing,
 )
-from planner.evolution.ledger import SCHEMAS, Ledger
+from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange
 from planner.ports import DecoderFactory, Log, TopicSource
@@ -181,7 +181,7 @@ class AcceptingSchemas:
         """``fingerprints`` asks the registry for the ids of a binding's ledger."""
         self._fingerprints = fingerprints
         self._texts: set[str | None] = set()
-        self.ledger = Ledger()
+        self.ledger = SchemaLedger()
 
     def properties(self) -> dict[str, str]:
         """Return the table properties to commit with the last decision."""
@@ -203,11 +203,11 @@ class AcceptingSchemas:
 def _pin_of_ledger(facts: TableFacts, evidence: RepairEvidence) -> Pin:
     """Decide the pin, also where property ``thermocline.schemas`` is no ledger: an empty one, of the era of the rows."""
     try:
-        Ledger.parse(facts.table, facts.properties.get(SCHEMAS))
+        SchemaLedger.parse(facts.table, facts.properties.get(SCHEMAS))
     except BadBinding:
         others = {key: text for key, text in facts.properties.items() if key != SCHEMAS}
         for era in range(_MAX_ERAS):
-            properties = {**others, SCHEMAS: Ledger({}, era).text}
+            properties = {**others, SCHEMAS: SchemaLedger({}, era).text}
             pin = decide_pin(replace(facts, properties=properties), evidence)
             mark, binding = pin.watermark, pin.binding
             if mark is None or binding is None or binding.gives_rows_of(mark.shape, pin.schema):

@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import BadParameter, ForeignCommit, TieringConflict, WatermarkMissing
-from planner.evolution.ledger import Ledger
+from planner.evolution.ledger import SchemaLedger
 from planner.names import TableName, shell_word
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.cut import LogBounds, Pin, check_log
@@ -155,7 +155,7 @@ def accept_shape(pin: Pin, expected: Pin, *, run: str) -> Watermark:
 
 def accept_schemas(
     pin: Pin, fingerprints: Mapping[int, str], *, run: str
-) -> tuple[Watermark, Ledger]:
+) -> tuple[Watermark, SchemaLedger]:
     """Return the watermark and the ledger under which ids mean what the registry says today. Rows of cold stay as they are.
 
     ``fingerprints`` are today's, of the ids in the ledger. Those that mean something else are in no ledger then, so
@@ -185,7 +185,7 @@ def accept_schemas(
             table=str(pin.table),
         )
     same = {at: each for at, each in ledger.fingerprints.items() if at not in changed}
-    after = Ledger(same, ledger.era + 1)
+    after = SchemaLedger(same, ledger.era + 1)
     binding = replace(binding, format=replace(binding.format, ledger=after))
     return replace(_decided(mark, pin.snapshot_id, run), shape=binding.shape), after
 

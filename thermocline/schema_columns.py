@@ -16,7 +16,7 @@ from connectors.registry.texts import UnknownSchema, UnusableSchema
 from planner.errors import BadConfig
 from planner.evolution.avro import BadSchema, parse_schema
 from planner.evolution.changes import LeftOut, record_fields
-from planner.evolution.ledger import Ledger
+from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import METADATA_COLUMNS, first_of
 from planner.schema import Column
@@ -58,7 +58,7 @@ class Registered:
             (self.subject, self.version) if is_fixed else None,
             record,
             evolution="additive",
-            ledger=Ledger({FIXED_ID if is_fixed else self.id: self.writer.fingerprint}),
+            ledger=SchemaLedger({FIXED_ID if is_fixed else self.id: self.writer.fingerprint}),
         )
 
 

@@ -138,8 +138,8 @@ class Decoders:
             SchemaRegistryChanged: one means another schema than when records with it were tiered.
         """
         if isinstance(binding.format, AvroFormat) and binding.format.ledger.fingerprints:
-            known = self._era(binding.format).writers.fingerprints
-            binding.format.ledger.check(TableName.parse(table), known)
+            today = self._era(binding.format).writers.fingerprints
+            binding.format.ledger.check(TableName.parse(table), today)
 
     def add(self, binding: Binding, answers: Answers) -> None:
         """Take what another process was answered."""

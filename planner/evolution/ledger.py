@@ -22,7 +22,7 @@ _ERA = "era"
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class SchemaLedger:
     """Fingerprints by the id of a writer's schema; UNKNOWN for one that the registry lacked.
 
     ``era`` counts how often a person has accepted that ids mean other schemas (``thermocline schemas accept``).
@@ -32,7 +32,7 @@ class Ledger:
     era: int = 0
 
     @classmethod
-    def parse(cls, table: TableName, text: str | None) -> Ledger:
+    def parse(cls, table: TableName, text: str | None) -> SchemaLedger:
         """Read the property; without one the ledger is empty. Raises BadBinding."""
         if text is None:
             return cls()
@@ -60,10 +60,10 @@ class Ledger:
     def lacks(self, ids: Collection[int]) -> frozenset[int]:
         return frozenset(ids) - self.fingerprints.keys()
 
-    def with_schemas(self, fingerprints: Mapping[int, str]) -> Ledger:
+    def with_schemas(self, fingerprints: Mapping[int, str]) -> SchemaLedger:
         """Return the ledger with more entries. Those that it has stay, but for schemas that were unknown."""
-        known = {at: each for at, each in self.fingerprints.items() if each != UNKNOWN}
-        return Ledger({**self.fingerprints, **fingerprints, **known}, self.era)
+        own = {at: each for at, each in self.fingerprints.items() if each != UNKNOWN}
+        return SchemaLedger({**self.fingerprints, **fingerprints, **own}, self.era)
 
     def check_published(self, table: TableName, fingerprints: Mapping[int, str]) -> None:
         """Check, on the ledger that a commit of rows builds on, the schemas that their tasks had: it must have each as it was.

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, get_args
 import pyarrow as pa
 
 from planner.errors import BadBinding
-from planner.evolution.ledger import SCHEMAS, Ledger
+from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import CLUSTER_NAME, TableName
 from planner.schema import EpochUnit, TableSchema, field_id_if_any, nested_fields
 
@@ -136,7 +136,7 @@ class AvroFormat:
     floors: tuple[int, ...] = ()
     evolution: SchemaEvolution = "none"
     on_incompatible: OnIncompatible = "stop"
-    ledger: Ledger = field(default_factory=Ledger, compare=False)
+    ledger: SchemaLedger = field(default_factory=SchemaLedger, compare=False)
     #: The ledger's, by which rows do differ.
     era: int = field(init=False, default=0)
 
@@ -162,7 +162,7 @@ class AvroFormat:
             _floors(table, properties),
             one_of(table, properties, SCHEMA_EVOLUTION, get_args(SchemaEvolution), "none"),  # type: ignore[arg-type]
             one_of(table, properties, ON_INCOMPATIBLE, get_args(OnIncompatible), "stop"),  # type: ignore[arg-type]
-            Ledger.parse(table, properties.get(SCHEMAS)),
+            SchemaLedger.parse(table, properties.get(SCHEMAS)),
         )
 
     @property
@@ -174,7 +174,7 @@ class AvroFormat:
             SCHEMA_EVOLUTION: self.evolution,
             ON_INCOMPATIBLE: self.on_incompatible,
         }
-        if self.ledger != Ledger():
+        if self.ledger != SchemaLedger():
             own[SCHEMAS] = self.ledger.text
         if self.fixed is not None:
             own[SCHEMA_FIXED] = "{}:{}".format(*self.fixed)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from planner.errors import TieringConflict
-from planner.evolution.ledger import Ledger
+from planner.evolution.ledger import SchemaLedger
 from planner.names import TableName
 from planner.seam.binding import Binding, decoding_key
 from planner.seam.formats import AvroFormat
@@ -52,10 +52,10 @@ def check_schemas(
     """Refuse unless the newest ``binding`` has the schemas that tasks were given (``planner.ports.Staged.schemas``).
 
     Raises:
-        TieringConflict, SchemaRegistryChanged: as ``Ledger.check_published``.
+        TieringConflict, SchemaRegistryChanged: as ``SchemaLedger.check_published``.
     """
     form = None if binding is None else binding.format
-    ledger = form.ledger if isinstance(form, AvroFormat) else Ledger()
+    ledger = form.ledger if isinstance(form, AvroFormat) else SchemaLedger()
     ledger.check_published(table, schemas)
 
 

@@ -10,7 +10,7 @@ import pytest
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.repairs import AcceptingSchemas, RepairCommitter
 from planner.errors import BadBinding, BadParameter, ShapeMismatch, TieringConflict
-from planner.evolution.ledger import UNKNOWN, Ledger
+from planner.evolution.ledger import UNKNOWN, SchemaLedger
 from planner.seam.binding import Binding
 from planner.seam.cut import Pin
 from planner.seam.formats import AvroFormat
@@ -19,7 +19,7 @@ from tests.doubles.amending import MemoryRepairCommitter
 from tests.fixtures.cold import ColdHarness, IcebergCold, MemoryCold
 from tests.harness.builders import BINDING, FLOWS, bounds, watermark
 
-BEFORE = Ledger({1: "a", 2: "b", 3: UNKNOWN})
+BEFORE = SchemaLedger({1: "a", 2: "b", 3: UNKNOWN})
 AVRO = Binding("flows", AvroFormat(ledger=BEFORE))
 #: Of today's registry: 2 is another schema, 3 has come.
 TODAY = {1: "a", 2: "other", 3: "c"}
@@ -40,7 +40,7 @@ def decision(ids: Mapping[int, str] = TODAY) -> AcceptingSchemas:
     return AcceptingSchemas(today)
 
 
-def ledger(pin: Pin) -> Ledger:
+def ledger(pin: Pin) -> SchemaLedger:
     assert pin.binding is not None
     assert isinstance(pin.binding.format, AvroFormat)
     return pin.binding.format.ledger
@@ -55,7 +55,7 @@ def test_ids_that_mean_something_else_begin_anew(cold: ColdHarness) -> None:
     before = cold.store.pin(FLOWS)
     accept(committer, decision())
     after = cold.store.pin(FLOWS)
-    assert ledger(after) == Ledger({1: "a", 3: UNKNOWN}, 1)
+    assert ledger(after) == SchemaLedger({1: "a", 3: UNKNOWN}, 1)
     assert after.watermark is not None
     assert before.watermark is not None
     assert after.binding is not None
@@ -66,7 +66,7 @@ def test_ids_that_mean_something_else_begin_anew(cold: ColdHarness) -> None:
 
 def test_the_ledger_alone_is_not_enough(cold: ColdHarness) -> None:
     bound(cold)
-    cold.set_properties(schemas=Ledger({}, 1).text)
+    cold.set_properties(schemas=SchemaLedger({}, 1).text)
     with pytest.raises(ShapeMismatch):
         plan_tiering(cold.store.pin(FLOWS), bounds((0, 9), (0, 9)), TieringBudget())
 
@@ -75,12 +75,12 @@ def test_the_ledger_alone_is_not_enough(cold: ColdHarness) -> None:
 def test_a_property_that_is_no_ledger_begins_anew_above_the_era_of_the_rows(
     era: int, cold: ColdHarness
 ) -> None:
-    committer = bound(cold, Binding("flows", AvroFormat(ledger=Ledger({1: "a"}, era))))
+    committer = bound(cold, Binding("flows", AvroFormat(ledger=SchemaLedger({1: "a"}, era))))
     cold.set_properties(schemas="{")
     with pytest.raises(BadBinding, match="thermocline schemas accept"):
         cold.store.pin(FLOWS)
     accept(committer, decision())
-    assert ledger(cold.store.pin(FLOWS)) == Ledger({}, era + 1)
+    assert ledger(cold.store.pin(FLOWS)) == SchemaLedger({}, era + 1)
 
 
 def test_a_ledger_that_is_another_than_the_one_looked_at_stays(cold: ColdHarness) -> None:

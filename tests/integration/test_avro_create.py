@@ -19,7 +19,7 @@ from connectors.kafka.log import KafkaLog
 from connectors.registry.decoders import Decoders
 from connectors.registry.registries import SchemaRegistries
 from planner.errors import SchemaRegistryChanged
-from planner.evolution.ledger import SCHEMAS, Ledger
+from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
@@ -381,7 +381,7 @@ def test_a_registry_that_was_replaced_is_accepted_by_a_person(site: Site) -> Non
     [schema_id] = site.format().ledger.fingerprints
     catalog = load_catalog("lake", **sqlite_catalog(site.cli.config.parent))
     with closing(catalog), catalog.load_table("net.flows").transaction() as transaction:
-        transaction.set_properties({SCHEMAS: Ledger({schema_id: "0" * 32}).text})
+        transaction.set_properties({SCHEMAS: SchemaLedger({schema_id: "0" * 32}).text})
     before = site.pin()
     assert site.schemas("show") == (0, ["schema id #  TOPIC-value:1  net.Flow  changed"])
     with pytest.raises(SchemaRegistryChanged):
@@ -406,7 +406,7 @@ def test_a_registry_that_was_replaced_is_accepted_by_a_person(site: Site) -> Non
     assert after.binding is not None
     assert after.watermark.shape == after.binding.shape != before.watermark.shape
     assert after.watermark.next == before.watermark.next
-    assert site.format().ledger == Ledger({}, 1)
+    assert site.format().ledger == SchemaLedger({}, 1)
     # Its schema is taken up as that of a new id, with all its fields.
     code, lines = site.schemas("evolve")
     assert (code, lines[:2]) == (0, ["TOPIC-value:1 (schema id #):", "  add bytes int"])

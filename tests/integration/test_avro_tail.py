@@ -16,7 +16,7 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.evolve import evolve_table
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Evolving, evolve
-from planner.evolution.ledger import Ledger
+from planner.evolution.ledger import SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.formats import AvroFormat
@@ -121,7 +121,7 @@ def test_a_column_of_a_new_schema_has_its_values(
 
     def decide(schema: TableSchema, _: object) -> Evolving:
         tree = parse_schema(SECOND)
-        return Evolving(evolve(schema, tree).changes, Ledger({77: tree.fingerprint}).text)
+        return Evolving(evolve(schema, tree).changes, SchemaLedger({77: tree.fingerprint}).text)
 
     with contextlib.closing(Catalogs(server.settings.catalogs)) as catalogs:
         evolve_table(catalogs, table, decide)
@@ -157,7 +157,8 @@ def test_an_id_that_means_something_else_stops_the_table(
     writer(schema_registry, kafka, topic)(FIRST, [{"id": 1, "name": "a"}])
     with schema_registry.client() as client:
         number = client.get_latest_version(f"{topic}-value").schema_id
-    ledger = Ledger({number: parse_schema(SECOND).fingerprint})
+    assert number is not None
+    ledger = SchemaLedger({number: parse_schema(SECOND).fingerprint})
     table = server.bind(topic, COLUMNS, format=AvroFormat(ledger=ledger))
     with pytest.raises(Exception, match=f"another schema under id {number} than"):
         rows(server, table)

@@ -46,7 +46,7 @@ from planner.errors import (
     TieringConflict,
     UndecodableRecord,
 )
-from planner.evolution.ledger import SCHEMAS, UNKNOWN, Ledger
+from planner.evolution.ledger import SCHEMAS, UNKNOWN, SchemaLedger
 from planner.names import METADATA_COLUMNS, TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import ArrowRelation, Staged, TopicSource
@@ -189,7 +189,7 @@ class Orders:
         return self.catalogs.load(self.name).properties
 
     def ledger(self) -> Mapping[int, str]:
-        return Ledger.parse(self.name, self.properties().get(SCHEMAS)).fingerprints
+        return SchemaLedger.parse(self.name, self.properties().get(SCHEMAS)).fingerprints
 
     def columns(self) -> list[tuple[str, str]]:
         schema = self.lake.store.pin(self.name).schema

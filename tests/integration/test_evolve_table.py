@@ -17,7 +17,7 @@ from connectors.iceberg.types import parsed_schema
 from planner.errors import CatalogUnavailable
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolution, Evolving, evolve
-from planner.evolution.ledger import SCHEMAS, Ledger
+from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
@@ -77,7 +77,7 @@ def for_writer(fields: Mapping[str, Any], number: int) -> Decide:
     tree = writer(fields)
 
     def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
-        ledger = Ledger.parse(TABLE, properties.get(SCHEMAS))
+        ledger = SchemaLedger.parse(TABLE, properties.get(SCHEMAS))
         if not ledger.lacks([number]):
             return None
         more = ledger.with_schemas({number: tree.fingerprint})
@@ -111,7 +111,7 @@ def test_a_schema_without_changes_is_in_the_ledger(catalogs: Catalogs) -> None:
     evolve_table(catalogs, TABLE, for_writer({"id": "int", "points": POINT}, 4))
     assert schema_of(catalogs) == before
     properties = catalogs.load(TABLE).metadata.properties
-    assert Ledger.parse(TABLE, properties[SCHEMAS]).fingerprints.keys() == {3, 4}
+    assert SchemaLedger.parse(TABLE, properties[SCHEMAS]).fingerprints.keys() == {3, 4}
 
 
 def interrupted(decide: Decide, other: Callable[[], object], times: int) -> Decide:

@@ -22,6 +22,7 @@ from connectors.decoding.registry import decoder_for
 from connectors.registry.decoders import Answer, Decoders
 from connectors.registry.table_schemas import take_up
 from connectors.registry.texts import WriterText
+from planner.errors import UndecodableRecord
 from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
 from planner.evolution.ledger import SCHEMAS
 from planner.names import TableName
@@ -262,25 +263,39 @@ class Histories(RuleBasedStateMachine):
             rows.append({"kafka_partition": 0, "kafka_offset": offset, "kafka_value": value})
         return pa.RecordBatch.from_pylist(rows, RAW_SCHEMA)
 
+    def _hot(self) -> list[dict[str, Any]]:
+        """Read the tail as a server does. A number may be beyond its column while no tierer has widened that: an error by name."""
+        if self.watermark == len(self.log):
+            return []
+        raw = self._raw(self.watermark, len(self.log))
+        decoder = self.server(str(TABLE), self.table.schema, self.table.binding)
+        try:
+            return decoder.decode(raw).rows.to_pylist()
+        except UndecodableRecord as error:
+            form = self.table.binding.format
+            assert isinstance(form, AvroFormat)
+            assert "is beyond" in error.message  # noqa: PT017 - most tails have none
+            assert form.ledger.lacks({at for at, _ in self.log[self.watermark :]})
+        self.take_up_versions()
+        decoder = self.server(str(TABLE), self.table.schema, self.table.binding)
+        return decoder.decode(raw).rows.to_pylist()
+
     @invariant()
     def every_record_is_its_row(self) -> None:
-        schema, binding = self.table.schema, self.table.binding
-        hot: list[dict[str, Any]] = []
-        if self.watermark < len(self.log):
-            decoder = self.server(str(TABLE), schema, binding)
-            hot = decoder.decode(self._raw(self.watermark, len(self.log))).rows.to_pylist()
+        hot = self._hot()
+        schema = self.table.schema
         for offset, (_, record) in enumerate(self.log):
             for column in schema.payload:
                 expected = as_column(record.get(column.name), column.type)
                 if offset >= self.watermark:
-                    shown = hot[offset - self.watermark][column.name]
+                    value = hot[offset - self.watermark][column.name]
                 elif column.field_id in self.cold[offset]:
-                    shown = as_column(self.cold[offset][column.field_id], column.type)
+                    value = as_column(self.cold[offset][column.field_id], column.type)
                 else:
                     # Added after the row was tiered: its record had no such field, or a person had dropped the column.
                     assert record.get(column.name) is None or column.name in self.dropped
                     continue
-                assert shown == expected, (offset, column.name)
+                assert value == expected, (offset, column.name)
 
 
 Histories.TestCase.settings = settings(

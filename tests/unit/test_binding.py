@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import BadBinding
-from planner.evolution.ledger import Ledger
+from planner.evolution.ledger import SchemaLedger
 from planner.schema import TIMESTAMPTZ, Column
 from planner.seam.binding import MAX_TAIL_ROWS, MIRROR, Binding, decoding_key, parse_binding
 from planner.seam.formats import AvroFormat, JsonFormat
@@ -173,7 +173,7 @@ def test_a_floor_moves_the_shape_only_where_a_bad_record_became_something() -> N
 def test_another_era_of_schemas_is_another_shape_and_more_schemas_are_not() -> None:
     bindings = [
         Binding("flows", AvroFormat(ledger=ledger))
-        for ledger in (Ledger(), Ledger({1: "a"}), Ledger({}, 1))
+        for ledger in (SchemaLedger(), SchemaLedger({1: "a"}), SchemaLedger({}, 1))
     ]
     first, grown, era = (binding.shape for binding in bindings)
     assert first == grown != era

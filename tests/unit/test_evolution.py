@@ -13,7 +13,7 @@ from planner.errors import BadBinding, SchemaRegistryChanged
 from planner.evolution.applying import applied
 from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, parse_schema
 from planner.evolution.changes import evolve
-from planner.evolution.ledger import Ledger
+from planner.evolution.ledger import SchemaLedger
 from planner.evolution.promotions import is_promotion
 from planner.evolution.table_types import table_type
 from planner.names import TableName
@@ -314,12 +314,12 @@ def test_names_that_stand_for_much_are_counted() -> None:
 
 
 def test_a_ledger_keeps_what_an_id_meant() -> None:
-    ledger = Ledger.parse(TABLE, None).with_schemas({7: "a", 9: "b"})
-    assert Ledger.parse(TABLE, ledger.text) == ledger
+    ledger = SchemaLedger.parse(TABLE, None).with_schemas({7: "a", 9: "b"})
+    assert SchemaLedger.parse(TABLE, ledger.text) == ledger
     assert ledger.lacks({7, 8}) == {8}
     assert ledger.with_schemas({7: "c", 8: "d"}).fingerprints == {7: "a", 8: "d", 9: "b"}
     ledger.check(TABLE, {7: "a", 8: "d"})
     with pytest.raises(SchemaRegistryChanged, match="another schema under id 7 than"):
         ledger.check(TABLE, {7: "c"})
     with pytest.raises(BadBinding, match="is not a ledger of schemas"):
-        Ledger.parse(TABLE, "[1]")
+        SchemaLedger.parse(TABLE, "[1]")

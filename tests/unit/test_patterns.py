@@ -117,6 +117,7 @@ OF_OTHERS = {
     "connectors/iceberg/partition_terms.py _DIRECTION": "the command line of `create`",
     "connectors/jars.py java": "what Java prints",
     "connectors/jars.py _reason": "what Ivy prints",
+    "thermocline/schema_columns.py _read": "an option of the command line",
     "thermocline/demo/broker.py _previous_ports": "a file of the demo's broker",
     "thermocline/demo/broker.py _failed": "what the demo's broker prints",
     "connectors/kafka/log.py _TOPIC": "names of topics, at most 249 characters are looked at",

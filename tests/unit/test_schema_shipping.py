@@ -18,7 +18,7 @@ from connectors.registry.texts import UnknownSchema, WriterText
 from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, TieringConflict
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolving
-from planner.evolution.ledger import SCHEMAS, UNKNOWN, Ledger
+from planner.evolution.ledger import SCHEMAS, UNKNOWN, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
@@ -40,7 +40,7 @@ FINGERPRINT = parse_schema(LONG).fingerprint
 
 
 def binding(ledger: dict[int, str] | None = None, **options: Any) -> Binding:
-    form = AvroFormat(evolution="additive", ledger=Ledger(ledger or {}))
+    form = AvroFormat(evolution="additive", ledger=SchemaLedger(ledger or {}))
     return Binding("orders", format=replaced(form, **options))
 
 
@@ -196,8 +196,8 @@ def test_an_unknown_id_that_was_registered_since_is_taken_up() -> None:
 def test_a_publish_builds_on_a_ledger_with_the_schemas_of_its_tasks(
     newest: dict[int, str],
 ) -> None:
-    Ledger({7: FINGERPRINT, 8: "x"}).check_published(TABLE, {7: FINGERPRINT})
+    SchemaLedger({7: FINGERPRINT, 8: "x"}).check_published(TABLE, {7: FINGERPRINT})
     with pytest.raises(TieringConflict, match="what id 7 meant"):
-        Ledger(newest).check_published(TABLE, {7: FINGERPRINT})
+        SchemaLedger(newest).check_published(TABLE, {7: FINGERPRINT})
     with pytest.raises(SchemaRegistryChanged):
-        Ledger({7: "another"}).check_published(TABLE, {7: FINGERPRINT})
+        SchemaLedger({7: "another"}).check_published(TABLE, {7: FINGERPRINT})

@@ -22,7 +22,7 @@ from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
 from planner.evolution.changes import Evolution, evolve
-from planner.evolution.ledger import UNKNOWN, Ledger
+from planner.evolution.ledger import UNKNOWN, SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -71,7 +71,7 @@ def _as_of_today(
     name: TableName, binding: Binding, form: AvroFormat, decoders: Decoders, ids: Iterable[int]
 ) -> Writers:
     # Of an empty ledger: what its ids meant before is no matter here.
-    today = replace(binding, format=replace(form, ledger=Ledger({}, form.era + 1)))
+    today = replace(binding, format=replace(form, ledger=SchemaLedger({}, form.era + 1)))
     decoders.ask(str(name), today, tuple(ids))
     return decoders.writers(today)
 
