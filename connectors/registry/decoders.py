@@ -20,6 +20,9 @@ from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import InternalError, SchemasNeeded
+from planner.evolution.changes import Path, paths_of
+from planner.evolution.ledger import UNKNOWN
+from planner.evolution.writer_types import WriterSchema
 from planner.names import KAFKA_VALUE, TableName
 from planner.ports import Decoded, Decoder
 from planner.schema import TableSchema
@@ -130,6 +133,20 @@ class Decoders:
         if numbers:
             answers |= registry.by_ids(numbers, timeout_s=self._timeout_s)
         return answers
+
+    def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[Path]:
+        """Return the fields of all schemas in the table's ledger that the registry still has as they were. Raises as ``ask``."""
+        entries = _avro(binding).ledger.fingerprints
+        era = _Era()
+        era.add(self.look_up(table, binding, [at for at in entries if entries[at] != UNKNOWN]))
+        schemas = [era.writers.get(at) for at in entries]
+        return frozenset[Path]().union(
+            *(
+                paths_of(each)
+                for each in schemas
+                if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
+            )
+        )
 
     def check(self, table: str, binding: Binding) -> None:
         """Check what this process knows of ids against the table's ledger; ids that it has not met yet are not asked for.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from connectors.decoding.writers import Unknown, Writers
 from connectors.registry.decoders import Decoders
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
-from planner.evolution.changes import Decide, Evolution, Evolving, evolve
+from planner.evolution.changes import Decide, Evolution, Evolving, Path, evolve
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -39,15 +39,21 @@ def take_up(
     if unmet:
         decoders.ask(str(table), binding, unmet)
     done = []
+    earlier = decoders.paths_of_ledger(str(table), binding) if ids else frozenset()
     era = binding.format.ledger.era if isinstance(binding.format, AvroFormat) else 0
     for schema_id in sorted(ids):
-        committed = commit(table, _decision(table, schema_id, writers, era))
+        committed = commit(table, _decision(table, schema_id, writers, (era, earlier)))
         if committed is not None:
             done.append(committed)
     return tuple(done)
 
 
-def _decision(table: TableName, schema_id: int, writers: Writers, era: int) -> Decide:
+def _decision(
+    table: TableName, schema_id: int, writers: Writers, before: tuple[int, Collection[Path]]
+) -> Decide:
+    """``before`` are the era for which this is decided, and the fields of schemas taken up earlier."""
+    era, earlier = before
+
     def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
         binding = parse_binding(table, properties)
         if binding is None or not isinstance(binding.format, AvroFormat):
@@ -69,7 +75,8 @@ def _decision(table: TableName, schema_id: int, writers: Writers, era: int) -> D
         writer = writers.get(schema_id)
         if isinstance(writer, Unknown) or writer is None:
             return Evolving((), more)
-        return Evolving(needed(table, schema, binding.format, schema_id, writer).changes, more)
+        evolution = needed(table, schema, binding.format, (schema_id, writer), earlier)
+        return Evolving(evolution.changes, more)
 
     return decide
 
@@ -78,17 +85,18 @@ def needed(
     table: TableName,
     schema: TableSchema,
     form: AvroFormat,
-    schema_id: int,
-    writer: WriterSchema,
+    numbered: tuple[int, WriterSchema],
+    earlier: Collection[Path] = (),
 ) -> Evolution:
-    """Return what a table takes up of a schema, by its own options.
+    """Return what a table takes up of a schema with its id, by its own options; ``earlier`` as in ``evolve``.
 
     Raises:
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
+    schema_id, writer = numbered
     if form.evolution == "none" or form.record not in (None, writer.root.value.name):
         return Evolution()
-    evolution = evolve(schema, writer)
+    evolution = evolve(schema, writer, earlier)
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
         name = writer.root.value.name or writer.root.value.kind

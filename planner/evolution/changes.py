@@ -6,7 +6,7 @@ dropped, renamed or narrowed, and a column whose field is gone stays, as NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -99,9 +99,19 @@ class Evolving:
 Decide = Callable[[TableSchema, Mapping[str, str]], Evolving | None]
 
 
-def evolve(schema: TableSchema, writer: WriterSchema) -> Evolution:
-    """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``."""
-    items = list(_columns(schema, record_fields(writer)))
+def evolve(
+    schema: TableSchema, writer: WriterSchema, earlier: Collection[Path] = ()
+) -> Evolution:
+    """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``.
+
+    ``earlier`` are fields of schemas that the table has taken up: one of those that has no column was dropped by a person.
+    """
+    items = [
+        LeftOut(item.path, "a schema of before had it, too, and its column was dropped")
+        if isinstance(item, AddColumn) and item.path in earlier
+        else item
+        for item in _columns(schema, record_fields(writer))
+    ]
     return Evolution(
         tuple(each for each in items if isinstance(each, AddColumn | Widen | MakeOptional)),
         tuple(each for each in items if isinstance(each, Misfit)),
@@ -113,6 +123,22 @@ def record_fields(writer: WriterSchema) -> tuple[tuple[str, WriterType], ...]:
     """Return names and types of what becomes columns: a record's fields, or the one ``value``."""
     value = writer.root.value
     return members_of(value) if value.kind == "record" else (("value", writer.root),)
+
+
+def paths_of(writer: WriterSchema) -> frozenset[Path]:
+    """Return the paths of all fields, by the writer's names."""
+    return frozenset(_paths((), record_fields(writer)))
+
+
+def _paths(above: Path, fields: Sequence[tuple[str, WriterType]]) -> Iterator[Path]:
+    for name, kind in fields:
+        yield (*above, name)
+        value, path = kind.value, (*above, name)
+        while value.kind in ("array", "map"):
+            path = (*path, "element" if value.kind == "array" else "value")
+            value = value.items[0].value
+        if value.kind in ("record", "union"):
+            yield from _paths(path, members_of(value))
 
 
 def spelled_path(path: Path) -> str:

@@ -152,7 +152,7 @@ class Histories(RuleBasedStateMachine):
         self.watermark = 0
         #: Rows by offset: values by field id, as they were when the row was tiered.
         self.cold: list[dict[int, Any]] = []
-        #: Names of columns that a person dropped: of these, rows may lack what records have.
+        #: Names of columns that a person dropped.
         self.dropped: set[str] = set()
         # The server's, and that of a tierer, which starts anew now and then.
         self.server = Decoders(lambda _: self.registry)
@@ -281,6 +281,10 @@ class Histories(RuleBasedStateMachine):
         return decoder.decode(raw).rows.to_pylist()
 
     @invariant()
+    def what_a_person_dropped_stays_dropped(self) -> None:
+        assert self.dropped.isdisjoint(self.table.schema.names)
+
+    @invariant()
     def every_record_is_its_row(self) -> None:
         hot = self._hot()
         schema = self.table.schema
@@ -292,8 +296,8 @@ class Histories(RuleBasedStateMachine):
                 elif column.field_id in self.cold[offset]:
                     value = as_column(self.cold[offset][column.field_id], column.type)
                 else:
-                    # Added after the row was tiered: its record had no such field, or a person had dropped the column.
-                    assert record.get(column.name) is None or column.name in self.dropped
+                    # Added after the row was tiered: its record had no such field.
+                    assert record.get(column.name) is None
                     continue
                 assert value == expected, (offset, column.name)
 

@@ -12,7 +12,7 @@ import pytest
 from planner.errors import BadBinding, SchemaRegistryChanged
 from planner.evolution.applying import applied
 from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, parse_schema
-from planner.evolution.changes import evolve
+from planner.evolution.changes import evolve, paths_of
 from planner.evolution.ledger import SchemaLedger
 from planner.evolution.promotions import is_promotion
 from planner.evolution.table_types import table_type
@@ -181,6 +181,19 @@ def test_a_renamed_column_goes_on_under_both_names() -> None:
     renamed = TableSchema(0, (*LEAD, Column(10, "b", pa.int32(), keys=("b", "a"))))
     for name in ("a", "b"):
         assert not evolve(renamed, parse_schema(record(**{name: "int"}))).changes
+
+
+def test_a_column_that_a_person_dropped_stays_dropped() -> None:
+    before = parse_schema(record(a="int", p=POINT, l={"type": "array", "items": POINT}))
+    assert paths_of(before) == {("a",), ("p",), ("p", "x"), ("l",), ("l", "element", "x")}
+    text = record(
+        a="int", b="int", p={**POINT, "fields": [{"name": "y", "type": "int"}]}, l=["null"]
+    )
+    evolution = evolve(schema(p="struct<x: int>"), parse_schema(text), paths_of(before))
+    assert sorted(map(str, evolution.changes)) == ["add b int", "add p.y int"]
+    assert "field a: a schema of before had it, too, and its column was dropped" in map(
+        str, evolution.left_out
+    )
 
 
 def test_a_schema_that_is_no_record_is_one_column() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from connectors.registry.table_schemas import take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
-from planner.evolution.changes import Evolution, evolve
+from planner.evolution.changes import Evolution, Path, evolve
 from planner.evolution.ledger import UNKNOWN, SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
@@ -65,6 +65,10 @@ class _Table:
     def writers(self, ids: Iterable[int]) -> Writers:
         """Ask for the schemas of ids, as they are in the registry today."""
         return _as_of_today(self.name, self.binding, self.form, self.decoders, ids)
+
+    def earlier(self) -> frozenset[Path]:
+        """Return the fields of the schemas that the table has taken up."""
+        return self.decoders.paths_of_ledger(str(self.name), self.binding)
 
 
 def _as_of_today(
@@ -241,24 +245,29 @@ def _planned(table: _Table) -> Iterator[_Step]:
     versions = lacking(table.registry, table.binding, table.form)
     writers = table.writers([each.id for each in versions]) if versions else Writers()
     schema = table.schema
+    earlier = table.earlier() if versions else frozenset()
     for version in versions:
         writer = writers.get(version.id)
         if not isinstance(writer, WriterSchema):
             reason = writer.reason if isinstance(writer, Unknown) else "it is gone"
             yield _Step(version, notes=(f"all its records, which are bad ones: {reason}",))
             continue
-        step, evolution = _step(table, version, schema, writer)
+        step, evolution = _step(table, version, schema, writer, earlier)
         schema = applied(schema, evolution.changes)
         yield step
 
 
 def _step(
-    table: _Table, version: SubjectVersion, schema: TableSchema, writer: WriterSchema
+    table: _Table,
+    version: SubjectVersion,
+    schema: TableSchema,
+    writer: WriterSchema,
+    earlier: Collection[Path],
 ) -> tuple[_Step, Evolution]:
     if table.form.record not in (None, writer.root.value.name):
         note = f"all its records: they are {_record(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()
-    evolution = evolve(schema, writer)
+    evolution = evolve(schema, writer, earlier)
     left_out = tuple(map(str, evolution.left_out))
     misfits = tuple(map(str, evolution.misfits))
     changes = tuple(map(str, evolution.changes))
