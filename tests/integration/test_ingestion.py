@@ -299,6 +299,23 @@ def _open_files(pid: int) -> Iterator[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+def test_it_has_no_login_of_the_servers_environment(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows the brokers, by its setup, and nothing else."""
+    for name in (
+        "THERMOCLINE_CATALOGS__LAKE__S3_SECRET_ACCESS_KEY",
+        "PYICEBERG_CATALOG__LAKE__TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+    ):
+        monkeypatch.setenv(name, "not for others")
+    with reading(tmp_path, kafka) as (_, ingestion):
+        worker = worker_of(ingestion)
+        for process in (worker, psutil.Process(ingestion._process.pid)):
+            assert "not for others" not in process.environ().values()
+            assert "PATH" in process.environ()
+
+
 def test_it_holds_no_files_of_the_server(kafka: Kafka, tmp_path: Path) -> None:
     """The catalog, its warehouse, sockets of clients: what it has not, it cannot lose."""
     secret = tmp_path / "secret"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import subprocess
 import threading
@@ -21,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 _STOP_S = 5.0
 _ONE = b"1"
+#: Beginnings of the names of variables that may hold logins of catalogs and stores, which that process is not to have.
+_SECRETS = ("THERMOCLINE_", "PYICEBERG_", "AWS_", "AZURE_", "GOOGLE_")
+_FAILPOINTS = "THERMOCLINE_FAILPOINT"
 
 
 class Ingestion:
@@ -38,6 +42,11 @@ class Ingestion:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                env={
+                    name: value
+                    for name, value in os.environ.items()
+                    if name.startswith(_FAILPOINTS) or not name.startswith(_SECRETS)
+                },
             )
         if self._process.stdin is not None:
             with contextlib.suppress(OSError), self._process.stdin as stdin:
