@@ -5,11 +5,16 @@ from __future__ import annotations
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 _FOLDERS = ("planner", "connectors", "proxy", "thermocline", "tests")
+
+
+#: For ``tarfile``: Pythons before 3.11.4 know no filters.
+EXTRACT: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def unpack(commit: str, folder: Path) -> Path:
@@ -28,7 +33,7 @@ def unpack(commit: str, folder: Path) -> Path:
             pytest.fail(why)
         pytest.skip(f"{why} (no clone, or a shallow one)")
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        packed.extractall(folder, **EXTRACT)
     return folder
 
 
