@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from connectors import child_guard
@@ -34,6 +35,8 @@ MIN_JAVA = 17
 # A slow network needs minutes for 100 MB; Ivy itself gives up on one artifact much sooner.
 RESOLVE_TIMEOUT_S = 900
 _PROGRESS_S = 0.2
+#: For ``tarfile``: Pythons before 3.11.4 know no filters.
+EXTRACT: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,7 @@ def _download(
             raise _unavailable(set_name, _reason(log) or ", ".join(missing))
         for archive in jars.glob("*.tar.gz"):
             with tarfile.open(archive) as program:
-                program.extractall(jars, filter="data")
+                program.extractall(jars, **EXTRACT)
             archive.unlink()
         jars.rename(folder)
 

@@ -3,7 +3,7 @@
 Until a table gives its fields ids, a nested field carries its unit in its Arrow metadata, as a column does in
 ``Column.epoch_unit``.
 
-A day since 1970 as year, month and day of the proleptic Gregorian calendar: of any year, where Python's end with 9999.
+Days since 1970, which a date is as a number, as year, month and day.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 
 
 def civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day. Year 0 is the one before year 1."""
+    """Return year, month and day of a day since 1970, of any year, where Python's end with 9999: 0 is the one before 1."""
     cycles, rest = divmod(days, _CYCLE_DAYS)
     date = _EPOCH + dt.timedelta(rest)
     return date.year + _CYCLE_YEARS * cycles, date.month, date.day

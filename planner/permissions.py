@@ -69,10 +69,12 @@ class TablePattern:
         return cls(parts)
 
     def covers(self, table: TableName) -> bool:
-        *head, last = self.parts
-        if last != ANY:
-            return table.parts == self.parts
-        return len(table.parts) > len(head) and table.parts[: len(head)] == tuple(head)
+        # For each grant and table of every statement.
+        parts = table.parts
+        if self.parts[-1] != ANY:
+            return parts == self.parts
+        head = self.parts[:-1]
+        return len(parts) > len(head) and parts[: len(head)] == head
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import adbc_driver_flightsql.dbapi as flight_sql
@@ -104,7 +104,7 @@ class FollowRound:
     """One round of a followed statement. ``position`` is where the next one starts, once this one is read."""
 
     _connection: flight_sql.Connection
-    _partition: bytes
+    _partition: bytes = field(repr=False)
     position: str
 
     @contextlib.contextmanager

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,7 +31,7 @@ class ServerChoice:
     uri: str | None = None
     local: bool = False
     user: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     freshness: str | None = None
     cut: str | None = None
     wait_for: str | None = None

@@ -124,7 +124,7 @@ def standings(
     ranges = {topic: tuple(spans.values()) for topic, spans in waiting.items()}
     with ThreadPoolExecutor(2) as pool:
         sampling = pool.submit(sample, clusters, ranges, timeout_s=_LOOK_TIMEOUT_S)
-        keeping = pool.submit(RetentionReader(clusters, _LOOK_TIMEOUT_S), sorted(ranges))
+        keeping = pool.submit(_retentions, clusters, sorted(ranges))
         look = _Look(sampling.result(), keeping.result(), now_ms)
     statuses = []
     for name, pin in pinned.items():
@@ -138,6 +138,13 @@ def standings(
                 else look.standing(name, pin, marks[name], spans)
             )
     return statuses
+
+
+def _retentions(
+    clusters: Mapping[str, Mapping[str, str]], topics: Sequence[str]
+) -> Mapping[str, LogRetention]:
+    """Read what topics keep; connect to no cluster where none is asked for."""
+    return RetentionReader(clusters, _LOOK_TIMEOUT_S)(topics) if topics else {}
 
 
 def _or_error(call: Callable[[], T]) -> T | FederationError:

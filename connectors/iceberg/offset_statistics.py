@@ -115,8 +115,9 @@ def _raise_to(reach: dict[int, int], offsets: dict[int, int]) -> None:
 def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
     """Read the two columns by field id, a batch at a time: where they reach, and how many rows lack one."""
     fields = [table.schema().find_field(name) for name in (KAFKA_PARTITION, KAFKA_OFFSET)]
-    # Optional, even where the schema requires it: a file may lack the column altogether.
-    optional = (field.model_copy(update={"required": False}) for field in fields)
+    # Optional and without a default, even where the schema has it otherwise: a file may lack the column altogether.
+    without_default = {"required": False, "initial_default": None}
+    optional = (field.model_copy(update=without_default) for field in fields)
     scan = ArrowScan(table.metadata, table.io, Schema(*optional), AlwaysTrue())
     reach: dict[int, int] = {}
     without = 0

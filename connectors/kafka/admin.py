@@ -97,7 +97,7 @@ _TIMEOUT_S = 5.0
 
 
 class RetentionReader:
-    """Reads ``retention.ms`` and ``retention.bytes``. Connects at the first call. Thread-safe."""
+    """Reads ``retention.ms`` and ``retention.bytes``. Its clients connect once it is made. Thread-safe."""
 
     def __init__(
         self, clusters: Mapping[str, Mapping[str, str]], timeout_s: float = _TIMEOUT_S

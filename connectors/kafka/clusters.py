@@ -37,7 +37,7 @@ class KafkaClusters:
             return by_log[0][0].measure(by_log[0][1]) if by_log else {}
         with ThreadPoolExecutor(len(by_log)) as pool:
             measured: dict[str, LogBounds] = {}
-            for bounds in pool.map(lambda own: own[0].measure(own[1]), by_log):
+            for bounds in pool.map(lambda entry: entry[0].measure(entry[1]), by_log):
                 measured |= bounds
             return measured
 

@@ -51,7 +51,7 @@ def bootstrap_servers(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return each address of ``bootstrap.servers``. Raises BadConfig as ``KafkaLog``."""
     properties = checked(settings)
     named = properties.get("bootstrap.servers") or properties.get("metadata.broker.list", "")
-    return tuple(own.strip() for own in named.split(",") if own.strip())
+    return tuple(server.strip() for server in named.split(",") if server.strip())
 
 
 def reach(settings: Mapping[str, str], server: str) -> Reached:

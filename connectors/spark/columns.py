@@ -36,7 +36,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
 def inner_types(
     kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]
 ) -> pa.DataType:
-    """Return ``kind`` with what ``convert`` makes of the types inside it; any kind of list becomes a plain one."""
+    """Return ``kind`` with what ``convert`` makes of the types inside it; lists that are not plain stay as they are."""
 
     def field(old: pa.Field) -> pa.Field:
         return old.with_type(convert(old.type))
@@ -45,8 +45,7 @@ def inner_types(
         return pa.map_(field(kind.key_field), field(kind.item_field))
     if pa.types.is_struct(kind):
         return pa.struct([field(each) for each in kind])
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if is_list or pa.types.is_fixed_size_list(kind):
+    if pa.types.is_list(kind):
         return pa.list_(field(kind.value_field))
     return kind
 

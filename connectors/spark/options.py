@@ -49,11 +49,7 @@ def check_options(options: Mapping[str, str], names: tuple[str, ...]) -> None:
 
 
 def check_side(side: str | None) -> None:
-    """Refuse an option ``side`` that is none.
-
-    Raises:
-        BadParameter: it is not.
-    """
+    """Raises BadParameter for an option ``side`` that is none."""
     if side not in (None, "cold", "tail"):
         raise BadParameter(
             f"option side is cold or tail, not {str(side)[:80]!r}.", option="side"

@@ -15,14 +15,16 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from connectors.spark.errors import pack
 from planner.errors import BadConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ARCHIVE = "thermocline-executors.zip"
 

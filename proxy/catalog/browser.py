@@ -287,9 +287,14 @@ def listing_rows(name: str, listing: Browser, session: Session) -> pa.Table:
         )
     elif name == "columns":
         columns = _columns(listing, session)
-    nulls = [None] * max(map(len, columns.values()), default=0)
+    size = max(map(len, columns.values()), default=0)
     return pa.table(
-        [pa.array(columns.get(field.name, nulls), field.type) for field in schema],
+        [
+            pa.array(columns[field.name], field.type)
+            if field.name in columns
+            else pa.nulls(size, field.type)
+            for field in schema
+        ],
         schema=schema,
     )
 

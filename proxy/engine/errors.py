@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+import duckdb
+
 from connectors.store.errors import cause
 from planner.errors import (
     BadConfig,
@@ -90,6 +92,11 @@ def translate(error: BaseException) -> FederationError:
     # A message that quotes part of a character is not text to Python.
     torn = error.object if isinstance(error, UnicodeDecodeError) else None
     text = (str(error) if torn is None else torn.decode(errors="replace"))[:_MAX_READ]
+    if not text and isinstance(error, duckdb.DataError | duckdb.InvalidInputException):
+        # Python 3.11.2 makes no UnicodeDecodeError of it: the class alone is left.
+        return BadStatement(
+            "a value cannot be converted as the statement says; the engine's message quotes part of a character."
+        )
     if REFUSED in text:
         reason = text.split(REFUSED, 1)[1].split("\n", 1)[0]
         return UnsupportedStatement(f"{reason}.")

@@ -179,7 +179,7 @@ class LiveTables:
         contract = FreshnessContract.of(session)
         if arrival_s is None:
             arrival_s = self.clock()
-        if contract.wait_for is not None:
+        if contract.wait_for:
             # Not in the table's turn: a load that waits for a record that never comes would hold up all others.
             with self._grants.redacting_errors(session, [table]):
                 self._cutter.cut_table(table, contract, deadline)

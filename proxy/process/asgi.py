@@ -219,10 +219,19 @@ class HttpServer:
 
 
 def _within(connections: Connections, application: Application) -> Application:
-    """Answer 503 where all connections are at work. uvicorn's own limit counts those, too, that made room just now."""
+    """Answer 503 where all connections are at work, or too many requests are whose clients have left: each still takes its
+    turn. uvicorn's own limit counts connections, too, that made room just now.
+    """
+    most, running = 2 * MAX_CONNECTIONS, 0
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        await (_REFUSING if connections.are_over else application)(scope, receive, send)
+        nonlocal running
+        is_refused = connections.are_over or running >= most
+        running += 1
+        try:
+            await (_REFUSING if is_refused else application)(scope, receive, send)
+        finally:
+            running -= 1
 
     return answer
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from connectors import jars
+
 ROOT = Path(__file__).parents[2]
 _FOLDERS = ("planner", "connectors", "proxy", "thermocline", "tests")
 
@@ -28,7 +30,7 @@ def unpack(commit: str, folder: Path) -> Path:
             pytest.fail(why)
         pytest.skip(f"{why} (no clone, or a shallow one)")
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        packed.extractall(folder, **jars.EXTRACT)
     return folder
 
 

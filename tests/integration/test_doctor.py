@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AclOperation
+from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
@@ -133,6 +135,26 @@ def test_a_topic_that_is_gone_or_another_is_a_failure(site: DoctorSite, kafka: K
     state, what, _ = site.findings(failed=True)["table lake.net.flows"]
     assert state == "fail"
     assert "the topic was deleted and created again" in what
+
+
+def test_a_topic_that_is_not_the_watermarks_is_a_failure(
+    site: DoctorSite, kafka: Kafka
+) -> None:
+    """The table's property was changed; what it holds is of the other one, which is there, too."""
+    topic, other = kafka.topic(), kafka.topic()
+    bind(site, topic)
+    catalog = load_catalog("lake", **load(str(site.config)).catalogs["lake"])
+    with (
+        contextlib.closing(catalog),
+        catalog.load_table("net.flows").transaction() as change,
+    ):
+        change.set_properties({"thermocline.topic": other})
+    findings = site.findings(failed=True)
+    assert findings[f"topic {other}"][0] == "ok"
+    state, what, fix = findings["table lake.net.flows"]
+    assert state == "fail"
+    assert f"names topic {other}, but the table holds offsets of topic {topic}" in what
+    assert topic in fix
 
 
 def test_a_compacted_topic_is_a_warning(site: DoctorSite, kafka: Kafka) -> None:

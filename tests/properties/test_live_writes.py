@@ -40,6 +40,23 @@ def test_a_load_writes_only_what_came_since_the_last(live_harness: Sea) -> None:
     assert set(live_harness.folder.rglob("*.parquet")) == before | {new}
 
 
+@pytest.mark.parametrize(("wait_for", "times"), [(None, 1), ("flows/0:0", 2)])
+def test_a_load_measures_its_log_once_unless_it_waits_for_records(
+    live_harness: Sea, monkeypatch: pytest.MonkeyPatch, wait_for: str | None, times: int
+) -> None:
+    """One that waits looks before its turn, so that others need not wait with it."""
+    live_harness.produce(0, "a")
+    measure, calls = live_harness.log.measure, list[object]()
+
+    def counted(topics: Any) -> Any:
+        calls.append(topics)
+        return measure(topics)
+
+    monkeypatch.setattr(live_harness.log, "measure", counted)
+    live_harness.live.load(replace(SESSION, wait_for=wait_for), FLOWS, Deadline(60))
+    assert len(calls) == times
+
+
 def test_rows_are_written_by_a_thread_that_may_lose_its_priority(
     live_harness: Sea, monkeypatch: pytest.MonkeyPatch
 ) -> None:

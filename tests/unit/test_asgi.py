@@ -24,6 +24,8 @@ REQUEST = b"GET / " + HEAD + b"\r\n"
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["path"] == "/regardless":
+        await asyncio.sleep(5)  # whether the client is there or not
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -216,3 +218,15 @@ def test_connections_that_made_room_leave_it_at_once(monkeypatch: pytest.MonkeyP
         time.sleep(0.2)
         more = [stack.enter_context(connected(server, REQUEST)) for _ in range(60)]
         assert all(answer(client).startswith(b"HTTP/1.1 200") for client in more[-15:])
+
+
+def test_requests_whose_clients_have_left_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their connections are gone, their work is not: else clients that leave at once pile it up without end."""
+    monkeypatch.setattr(asgi, "MAX_CONNECTIONS", 20)
+    server = HttpServer(application, address=("127.0.0.1", 0), name="http", setting="port")
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        for _ in range(100):
+            connected(server, b"GET /regardless " + HEAD + b"\r\n").close()
+        with connected(server, REQUEST) as client:
+            assert answer(client).startswith(b"HTTP/1.1 503")

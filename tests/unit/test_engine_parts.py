@@ -277,6 +277,16 @@ def test_a_message_that_quotes_half_a_character_is_one_all_the_same() -> None:
     assert str(result) == "Could not convert string '\ufffd' to INT32."
 
 
+@pytest.mark.parametrize("kind", [duckdb.ConversionException, duckdb.InvalidInputException])
+def test_so_is_one_of_which_python_keeps_the_class_alone(kind: type[duckdb.Error]) -> None:
+    """As 3.11.2 does: the server would call it a failure of its own."""
+    result = translate(kind())
+    assert type(result) is errors.BadStatement
+    assert str(result) == (
+        "a value cannot be converted as the statement says; the engine's message quotes part of a character."
+    )
+
+
 def test_the_barrier_of_a_row_filter_has_no_columns_name() -> None:
     for name in ("__tc:never", "__TC:NEVER"):
         reply = _restricted("SELECT 1", AccessFilter(((name, "1"),), "true"))

@@ -71,6 +71,12 @@ def test_values_arrive_in_sparks_types() -> None:
             "c": pa.array([1_500_000_000_123_456_789, 1], pa.timestamp("ns")),
             "d": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", None])),
             "e": pa.array([[1], []], pa.list_(pa.uint16())),
+            # DuckDB's ARRAY.
+            "f": pa.array([[1, 2], None], pa.list_(pa.uint16(), 2)),
+            "g": pa.array(
+                [{"a": [[1.5]]}, None],
+                pa.struct([("a", pa.large_list(pa.list_(pa.float32(), 1)))]),
+            ),
         }
     )
     arrived = in_spark(rows)
@@ -79,6 +85,8 @@ def test_values_arrive_in_sparks_types() -> None:
     assert (first["a"], first["b"], second["b"]) == (255, decimal.Decimal(2**64 - 1), 0)
     assert first["c"] == dt.datetime(2017, 7, 14, 2, 40, 0, 123456)
     assert (first["d"], second["e"]) == ("{}", [])
+    assert (first["f"], second["f"]) == ([1, 2], None)
+    assert (first["g"], second["g"]) == ({"a": [[1.5]]}, None)
 
 
 def test_what_spark_has_no_type_for_is_refused_by_its_column() -> None:

@@ -105,8 +105,8 @@ def _bound(settings: Settings, pins: Sequence[Pin]) -> Findings:
     facts = topic_facts(settings.clusters, topics)
     with KafkaClusters(settings.clusters) as log:
         for pin in pins:
-            if pin.watermark is not None:
-                topic = pin.watermark.address
+            if pin.binding is not None:
+                topic = pin.binding.address
                 described = facts.get(topic)
                 yield from _topic(pin.table, topic, described)
                 if described is not None and described.exists:
@@ -140,9 +140,9 @@ def _topic(table: TableName, topic: str, facts: TopicFacts | None) -> Findings:
 
 def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
     check = f"table {pin.table}"
-    if pin.watermark is None:
+    if pin.binding is None or pin.watermark is None:
         return
-    topic = pin.watermark.address
+    topic = pin.binding.address
     try:
         bounds = log.measure([topic])[topic]
         plan_cut(pin, bounds)

@@ -252,7 +252,7 @@ def unfit_values(
     wishes: Wishes,
 ) -> list[Refusal]:
     """Refuse declared types, and units, that the values do not fit; ``columns`` have both."""
-    values = _Values(root, columns, wishes)
+    values = _Values(root, columns, wishes, _fields_of(columns, wishes.floors))
     refusals = []
     if not wishes.lenient:
         types = {path: kind for path, kind in declared.items() if path not in units}
@@ -271,6 +271,8 @@ class _Values:
     root: FieldValues
     columns: tuple[Column, ...]
     wishes: Wishes
+    #: The columns as the decoder reads them.
+    fields: Mapping[str, Field]
 
     def unfit_type(self, path: FieldPath, kind: pa.DataType) -> list[Refusal]:
         """Refuse a declared type that strict decoding would not read the values with."""
@@ -310,6 +312,8 @@ class _Values:
         floor: bool = False,
     ) -> list[str]:
         """As ``_unfit``, with another unit or a floor at the path."""
+        if unit is None and not floor:
+            return _unfit(self.root, self.fields, path, lenient=lenient)
         columns = self.columns if unit is None else with_epoch_unit(self.columns, path, unit)
         floors = (*self.wishes.floors, *((path,) if floor else ()))
         return _unfit(self.root, _fields_of(columns, floors), path, lenient=lenient)

@@ -26,6 +26,7 @@ from connectors.iceberg.errors import UnreadableFiles, decoding
 from connectors.iceberg.file_io import OwnFiles
 from connectors.iceberg.scan.manifests import AvroReader, Manifests, live_files
 from connectors.iceberg.scan.snapshot_facts import Facts
+from connectors.store.locations import local_path
 from planner.errors import BadStatement, InternalError, UnsupportedStatement
 
 #: Manifests and manifest lists remembered: a word and a count or two each.
@@ -154,8 +155,12 @@ class ExtensionCheck:
         if not entries or codec not in _CODECS:
             return _Content(codec)
         try:
-            with self._avro.scratch(content) as copy:
-                table = self._avro.read(copy, _ENTRIES, 1)
+            file = local_path(path)
+            if file is not None:
+                table = self._avro.read(file, _ENTRIES, 1)
+            else:
+                with self._avro.scratch(content) as copy:
+                    table = self._avro.read(copy, _ENTRIES, 1)
         except duckdb.Error:
             with decoding("manifests"):
                 return _Content(codec, _by_pyiceberg(io, path))

@@ -172,8 +172,8 @@ class Files:
     def _joined(self, what: str, number: int, kind: pa.DataType) -> Bounds | None:
         key = (what, number, kind)
         if key not in self._bounds:
-            values_of = [getattr(block, what)(number, kind) for block in self._blocks]
-            self._bounds[key] = None if None in values_of else Bounds.joined(values_of)
+            bounds = [getattr(block, what)(number, kind) for block in self._blocks]
+            self._bounds[key] = None if None in bounds else Bounds.joined(bounds)
         return self._bounds[key]
 
 
@@ -216,11 +216,11 @@ def _fixed(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
 
 def _decimals(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
     """Read unscaled big-endian integers of minimal length."""
-    values_of = [
+    unscaled = [
         None if value is None or len(value) > 16 else int.from_bytes(value, "big", signed=True)
         for value in bounds.to_pylist()
     ]
-    content = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values_of)
-    values = pa.Array.from_buffers(kind, len(values_of), [None, pa.py_buffer(content)])
-    is_valid = pa.array([value is not None for value in values_of], pa.bool_())
+    content = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in unscaled)
+    values = pa.Array.from_buffers(kind, len(unscaled), [None, pa.py_buffer(content)])
+    is_valid = pa.array([value is not None for value in unscaled], pa.bool_())
     return pc.if_else(is_valid, values, None)

@@ -186,9 +186,12 @@ class SparkLake(abc.ABC, Generic[C]):
         Raises:
             UnsupportedStatement, UnknownTable: as ``planner.spark_names.tables_of``; or short names would be tables' too.
         """
+        if self._catalogs:
+            check_current_catalog(self._session, self._catalogs)  # before any catalog is asked
         tables = self._listed()
         catalogs = self._catalogs or {table.catalog for table in tables}
-        check_current_catalog(self._session, catalogs)
+        if not self._catalogs:
+            check_current_catalog(self._session, catalogs)
         quoted = has_double_quoted_names(self._session)
         return tables_of(text, tables, catalogs, double_quotes_are_names=quoted)
 

@@ -1,7 +1,7 @@
 """Writes a task's rows as Parquet files of a table, in the task itself, and reports them.
 
 Nothing here is committed: files without a registration are orphans, as those of Iceberg's own writer are when its process
-dies. Names differ between attempts, so that one never writes what another wrote. The driver reads the footers (``written``).
+dies. Names differ between attempts, so that one never writes what another wrote. The driver reads the footers (``append_files``).
 """
 
 from __future__ import annotations

@@ -55,6 +55,8 @@ def served_type(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", None if kind.tz is None else "UTC")
     if types.is_fixed_size_binary(kind):
         return pa.binary()
+    if types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        kind = pa.list_(kind.value_field)
     return inner_types(kind, served_type)
 
 
