@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tracemalloc
@@ -10,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.decoding.avro.cursor import least_bytes
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from planner.errors import UndecodableRecord
+from planner.evolution.avro import parse_schema
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
@@ -280,6 +283,16 @@ def test_a_record_inside_itself_is_json(
     bodies = [octets + b"\2" + octets + b"\0", octets + b"\0"] * 10
     values = column_of(NODE % kind, NEXT, *bodies, fast_from=fast_from)
     assert values == [f'{{"x":{text},"next":null}}', None] * 10
+
+
+def test_records_that_need_each_other_are_looked_at_once() -> None:
+    names = ["A", "B", "C", "D", "E"]
+    fields = [{"name": name.lower(), "type": name} for name in names]
+    records = {
+        name: json.dumps({"type": "record", "name": name, "fields": fields}) for name in names
+    }
+    each = parse_schema('{"type": "array", "items": "A"}', records)
+    assert least_bytes(each.root.items[0], each) == 0
 
 
 def test_recursion_is_bounded() -> None:
