@@ -78,6 +78,10 @@ def reason_of(raw: bytes, *others: Column, fast_from: int | None = 0, **options:
         ),
         (b'{"a": 1}', "the value begins with byte 7b, not with 00 and a schema id"),
         (
+            b"\0\x80\0\0\0\2",
+            "the schema id is 2147483648, beyond those that registries give",
+        ),
+        (
             b"\0" + (7).to_bytes(8) + b"\2",
             "the schema id is 0, which registries do not give: this looks like the 8 bytes of Apicurio's older serializers, "
             "which are not read",
@@ -106,19 +110,19 @@ def test_ids_that_are_not_there_are_asked_for_and_nothing_else_counts(
     registry = writers(_7=FLOW)
     table = schema(A, Column(11, "u", pa.uuid()))
     decoder = avro_decoder(table, registry, fast_from=fast_from, on_error="skip")
-    values = [*[framed(7, b"\2")] * 30, framed(5, b"\2"), *[framed(2**31, b"\2")] * 30, b"bad"]
+    values = [*[framed(7, b"\2")] * 30, framed(5, b"\2"), *[framed(2**31 - 1, b"\2")] * 30, b"bad"]
     decoded = decoder.decode(raw_batch(*values))
-    assert decoded.needs == {5, 2**31}
+    assert decoded.needs == {5, 2**31 - 1}
     assert (len(decoded.rows), decoded.outcomes) == (0, Outcomes())
     registry.add(5, FLOW)
-    registry.add_unknown(2**31)
+    registry.add_unknown(2**31 - 1)
     decoded = decoder.decode(raw_batch(*values))
     assert not decoded.needs
     assert decoded.outcomes == Outcomes(rows=31, skipped=31)
     # A deleted schema that comes back has its old id.
-    registry.add(2**31, FLOW)
+    registry.add(2**31 - 1, FLOW)
     assert decoder.decode(raw_batch(*values)).outcomes == Outcomes(rows=61, skipped=1)
-    registry.add_unknown(2**31)
+    registry.add_unknown(2**31 - 1)
     assert decoder.decode(raw_batch(*values)).outcomes == Outcomes(rows=61, skipped=1)
 
 
