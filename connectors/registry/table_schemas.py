@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from connectors.decoding.writers import Unknown, Writers
 from connectors.registry.decoders import Decoders
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
-from planner.evolution.changes import Decide, Evolution, Evolving, Path, evolve
+from planner.evolution.changes import (
+    Decide,
+    Evolution,
+    Evolving,
+    Path,
+    evolve,
+    schema_of_rows,
+)
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -94,12 +101,13 @@ def needed(
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
     schema_id, writer = numbered
-    if form.evolution == "none" or form.record not in (None, writer.root.value.name):
+    rows = schema_of_rows(writer, form.record)
+    if form.evolution == "none" or rows is None:
         return Evolution()
-    evolution = evolve(schema, writer, earlier)
+    evolution = evolve(schema, rows, earlier)
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
-        name = writer.root.value.name or writer.root.value.kind
+        name = rows.root.value.name or rows.root.value.kind
         raise SchemaIncompatible(
             f"{table}: schema id {schema_id} ({name}) does not fit: {misfit}, which no change makes one; register a schema that "
             f"fits, or set the table's property {ON_INCOMPATIBLE} to error, by which such records are bad ones.",

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.registry.decoders import Answer, shipped_decoder
+from connectors.registry.decoders import Answer, Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.shipping import SILENCE_S, SchemaShipping
 from connectors.registry.texts import UnknownSchema, WriterText
@@ -122,6 +122,44 @@ def test_a_ledger_with_another_schema_under_an_id_stops_its_table() -> None:
     shipping = SchemaShipping(Registry({7: LONG}).of)
     with pytest.raises(SchemaRegistryChanged, match="another schema under id 7"):
         shipping.of_ledger(TABLE, binding({7: "another"}))
+
+
+def test_a_schema_that_was_late_is_asked_for_again_once_the_ledger_has_it() -> None:
+    registry = Registry()
+    decoders = Decoders(registry.of)
+    decoders.ask(str(TABLE), binding(), [7])
+    registry.texts[7] = LONG
+    bound = binding({7: FINGERPRINT})
+    for _ in range(2):
+        decoder = decoders(str(TABLE), SCHEMA, bound)
+    assert registry.requests == [[7], [7]]
+    assert decoder.decode(raw_batch(framed(7, b"\2"))).rows.column("id").to_pylist() == [1]
+    registry.texts[8] = text("int")
+    with pytest.raises(SchemaRegistryChanged, match="under id 8"):
+        decoders.ask(str(TABLE), binding({8: FINGERPRINT}), [8])
+
+
+def test_fields_of_other_records_are_none_that_a_person_dropped() -> None:
+    other = '{"type":"record","name":"Refund","fields":[{"name":"why","type":"string"}]}'
+    registry = Registry({7: LONG, 8: other, 9: f"[{LONG},{other}]"})
+    entries = {
+        number: parse_schema(each).fingerprint for number, each in registry.texts.items()
+    }
+    decoders = Decoders(registry.of)
+    for record, paths in (("Order", {("id",)}), ("Refund", {("why",)})):
+        bound = binding(entries, record=record)
+        assert decoders.paths_of_ledger(str(TABLE), bound) == paths
+
+
+def test_a_table_follows_its_record_among_those_of_a_union() -> None:
+    wider = LONG.replace("}]", '},{"name":"sum","type":"double"}]')
+    other = '{"type":"record","name":"Refund","fields":[{"name":"why","type":"string"}]}'
+    bound = binding(record="Order")
+    table = Table(bound.properties())
+    registry = Registry({7: f"[{other},{wider}]"}, {"orders-value": {1: 7}})
+    done = SchemaFollower(registry.of, table.commit).follow(TABLE, bound)
+    assert done is not None
+    assert [str(change) for each in done for change in each.changes] == ["add sum double"]
 
 
 def test_a_table_of_json_ships_nothing_and_asks_nothing() -> None:
