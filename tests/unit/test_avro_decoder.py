@@ -16,6 +16,7 @@ from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from planner.errors import UndecodableRecord
 from planner.evolution.avro import parse_schema
+from planner.evolution.ledger import SchemaLedger
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
@@ -110,7 +111,12 @@ def test_ids_that_are_not_there_are_asked_for_and_nothing_else_counts(
     registry = writers(_7=FLOW)
     table = schema(A, Column(11, "u", pa.uuid()))
     decoder = avro_decoder(table, registry, fast_from=fast_from, on_error="skip")
-    values = [*[framed(7, b"\2")] * 30, framed(5, b"\2"), *[framed(2**31 - 1, b"\2")] * 30, b"bad"]
+    values = [
+        *[framed(7, b"\2")] * 30,
+        framed(5, b"\2"),
+        *[framed(2**31 - 1, b"\2")] * 30,
+        b"bad",
+    ]
     decoded = decoder.decode(raw_batch(*values))
     assert decoded.needs == {5, 2**31 - 1}
     assert (len(decoded.rows), decoded.outcomes) == (0, Outcomes())
@@ -124,6 +130,34 @@ def test_ids_that_are_not_there_are_asked_for_and_nothing_else_counts(
     assert decoder.decode(raw_batch(*values)).outcomes == Outcomes(rows=61, skipped=1)
     registry.add_unknown(2**31 - 1)
     assert decoder.decode(raw_batch(*values)).outcomes == Outcomes(rows=61, skipped=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "cure"),
+    [
+        (
+            {"evolution": "additive"},
+            "schema id 7 is new to the table, so wait for its tierer, or run `thermocline schemas evolve`; if the record does "
+            "not decode then, correct its producer and run",
+        ),
+        ({"evolution": "none"}, "correct its producer, then run"),
+        (
+            {"evolution": "additive", "ledger": SchemaLedger({7: "x"})},
+            "correct its producer, then run",
+        ),
+    ],
+)
+def test_a_value_that_waits_for_a_wider_column_is_no_record_to_skip(
+    options: dict[str, Any], cure: str
+) -> None:
+    binding = Binding("flows", AvroFormat(**options))
+    decoder = decoder_for("t", schema(A), binding, writers(_7=FLOW.replace("int", "long")))
+    with pytest.raises(UndecodableRecord) as raised:
+        decoder.decode(raw_batch(framed(7, b"\x80\x80\x80\x80\x10")))
+    assert str(raised.value).startswith(
+        f"t: the record at partition 0, offset 0 does not decode: field a: the number is beyond int; {cure} "
+        f"`thermocline skip t --partition 0 --offset 0`, or choose"
+    )
 
 
 def test_a_decoder_without_writers_needs_all() -> None:
