@@ -40,6 +40,9 @@ _MEANINGS: Mapping[Meaning, pa.DataType] = {
     "duration": pa.binary(12),
 }
 
+#: A fixed of more bytes is binary: Arrow and numpy have memory for as many in each row, also of one that is NULL.
+MAX_FIXED_BYTES = 1_024
+
 
 def table_type(writer: WriterType) -> pa.DataType | None:
     """Return the type of a column for values of ``writer``; None where they are no values: null, a record without fields."""
@@ -49,7 +52,7 @@ def table_type(writer: WriterType) -> pa.DataType | None:
             return pa.decimal128(writer.logical.precision, writer.logical.scale)
         return _MEANINGS[writer.logical.meaning]
     if writer.kind == "fixed":
-        return pa.binary(writer.size) if writer.size else pa.binary()
+        return pa.binary(writer.size if 0 < writer.size <= MAX_FIXED_BYTES else -1)
     if writer.kind in ("record", "union"):
         members = [(name, table_type(each)) for name, each in members_of(writer)]
         named = [pa.field(name, kind) for name, kind in members if kind is not None]

@@ -245,6 +245,8 @@ def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
         ({"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "timestamptz"),
         ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, "uuid"),
         ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, "fixed[12]"),
+        ({"type": "fixed", "name": "F", "size": 1024}, "fixed[1024]"),
+        ({"type": "fixed", "name": "F", "size": 1025}, "binary"),
         # A logical type that may not stand there is none (specification, "Logical Types").
         (logical("string", "date"), "string"),
         (logical("bytes", "decimal", precision=2, scale=3), "binary"),
