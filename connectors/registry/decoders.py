@@ -32,6 +32,8 @@ from planner.seam.watermark import Outcomes
 
 #: A statement that meets a new schema waits so long at most; an unknown id's grace time is inside.
 TIMEOUT_S = 30.0
+#: Ids that are asked for together. Records that are not Avro may have thousands, and what is known of some is kept when time ends.
+_AT_ONCE = 300
 
 #: What a registry answered, by schema id (``connectors.decoding.writers.FIXED_ID`` for a table's fixed schema). Picklable.
 Answer = WriterText | UnusableSchema | UnknownSchema
@@ -114,7 +116,10 @@ class Decoders:
         """
         with self._lock:
             self._met[table].update(ids)
-        self.add(binding, self.look_up(table, binding, ids))
+        in_order = sorted(ids)
+        for start in range(0, len(in_order), _AT_ONCE):
+            some = in_order[start : start + _AT_ONCE]
+            self.add(binding, self.look_up(table, binding, some))
         self.check(table, binding)
 
     def look_up(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:

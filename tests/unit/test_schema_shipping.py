@@ -51,6 +51,8 @@ class Registry:
     texts: dict[int, str] = field(default_factory=dict)
     versions_of: dict[str, dict[int, int]] = field(default_factory=dict)
     up: bool = True
+    #: After so many requests it is away.
+    up_to: int | None = None
     requests: list[Any] = field(default_factory=list)
 
     def of(self, _: str) -> Any:
@@ -71,7 +73,7 @@ class Registry:
 
     def _answer(self, what: object) -> None:
         self.requests.append(what)
-        if not self.up:
+        if not self.up or (self.up_to is not None and len(self.requests) > self.up_to):
             raise SchemaRegistryUnavailable("the schema registry does not answer.")
 
 
@@ -187,10 +189,12 @@ class Table:
     """The properties that ``SchemaFollower`` commits to."""
 
     properties: dict[str, str]
+    commits: int = 0
 
     def commit(self, _: TableName, decide: Decide) -> Evolving | None:
         evolving = decide(SCHEMA, self.properties)
         if evolving is not None:
+            self.commits += 1
             self.properties[SCHEMAS] = evolving.ledger
         return evolving
 
@@ -228,6 +232,28 @@ def test_an_unknown_id_that_was_registered_since_is_taken_up() -> None:
     follower = SchemaFollower(registry.of, table.commit)
     follower.follow(TABLE, binding({7: UNKNOWN}))
     assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
+
+
+def test_thousands_of_ids_without_a_schema_are_asked_for_in_turns_and_taken_up_at_once() -> (
+    None
+):
+    table = Table(binding().properties())
+    registry = Registry({7: LONG})
+    follower = SchemaFollower(registry.of, table.commit)
+    ids = [7, *range(1_000, 3_000)]
+    follower.take_up(TABLE, binding(), ids)
+    entries = json.loads(table.properties[SCHEMAS])
+    assert entries == {str(each): UNKNOWN for each in ids} | {"7": FINGERPRINT}
+    assert table.commits == 2
+    assert [each for some in registry.requests for each in some] == ids
+    assert max(map(len, registry.requests)) == 300
+    # What was answered before the registry went away is not asked for again.
+    late = Registry({7: LONG})
+    decoders = Decoders(late.of)
+    late.up_to = 2
+    with pytest.raises(SchemaRegistryUnavailable):
+        decoders.ask(str(TABLE), binding(), ids)
+    assert len(decoders.answers(str(TABLE), binding())) == 600
 
 
 @pytest.mark.parametrize("newest", [{}, {7: UNKNOWN}])
