@@ -184,6 +184,15 @@ def test_a_tail_has_the_schemas_of_its_subject_and_says_when_none_can_be_had() -
     assert list(shipping.of_tail(TABLE, binding({7: FINGERPRINT}))) == [7]
 
 
+def test_a_tail_goes_on_over_records_whose_id_the_ledger_has_as_unknown() -> None:
+    registry = Registry({7: LONG}, {"orders-value": {1: 7}})
+    bound = replaced(binding({7: FINGERPRINT, 9: UNKNOWN}), on_error="skip")
+    answers = SchemaShipping(registry.of).of_tail(TABLE, bound)
+    decoder = shipped_decoder(str(TABLE), SCHEMA, bound, answers)
+    decoded = decoder.decode(raw_batch(framed(7, b"\2"), framed(9, b"\2")))
+    assert (decoded.needs, decoded.rows.column("id").to_pylist()) == (frozenset(), [1])
+
+
 @dataclass
 class Table:
     """The properties that ``SchemaFollower`` commits to."""
