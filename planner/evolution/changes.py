@@ -194,6 +194,8 @@ def _added(above: Path, name: str, writer: WriterType, names: Sequence[str]) -> 
         )
     else:
         yield AddColumn(path, kind)
+        # What it leaves out inside.
+        yield from _matched(path, pa.field(name, kind), writer)
 
 
 def _matched(path: Path, field: pa.Field, writer: WriterType) -> Iterator[_Item]:
