@@ -135,12 +135,14 @@ def schema_of_rows(writer: WriterSchema, record: str | None) -> WriterSchema | N
 
 
 def paths_of(writer: WriterSchema) -> frozenset[Path]:
-    """Return the paths of all fields, by the writer's names."""
+    """Return the paths of all fields that can have a column, by the writer's names."""
     return frozenset(_paths((), record_fields(writer)))
 
 
 def _paths(above: Path, fields: Sequence[tuple[str, WriterType]]) -> Iterator[Path]:
     for name, kind in fields:
+        if table_type(kind) is None:
+            continue
         yield (*above, name)
         value, path = kind.value, (*above, name)
         while value.kind in ("array", "map"):

@@ -183,6 +183,22 @@ def test_a_renamed_column_goes_on_under_both_names() -> None:
         assert not evolve(renamed, parse_schema(record(**{name: "int"}))).changes
 
 
+def test_a_field_that_held_no_values_at_first_gets_its_column_once_it_does() -> None:
+    empty = {"type": "record", "name": "Empty", "fields": []}
+    before = parse_schema(record(a="null", s=empty, l={"type": "array", "items": "null"}))
+    inner = {**empty, "fields": [{"name": "x", "type": "int"}]}
+    after = parse_schema(
+        record(a=["null", "int"], s=inner, l={"type": "array", "items": "int"})
+    )
+    evolution = evolve(schema(), after, paths_of(before))
+    assert [str(each) for each in evolution.changes] == [
+        "add a int",
+        "add s struct<x: int>",
+        "add l list<int>",
+    ]
+    assert not evolution.left_out
+
+
 def test_a_column_that_a_person_dropped_stays_dropped() -> None:
     before = parse_schema(record(a="int", p=POINT, l={"type": "array", "items": POINT}))
     assert paths_of(before) == {("a",), ("p",), ("p", "x"), ("l",), ("l", "element", "x")}
