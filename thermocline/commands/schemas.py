@@ -323,7 +323,7 @@ def _accept(settings: Settings, repair: Repair) -> None:
 
     Rows below the watermark stay as they were decoded. Records from the watermark on are decoded by today's schemas of
     their ids: say yes only if they were written with these. The table takes up the new schemas as those of new ids
-    (`schemas evolve`). Processes that run have to be started again.
+    (`schemas evolve`). Processes that run ask again for this table, and for others of that registry once started again.
     """
     name = repair.table
     with (
