@@ -12,6 +12,8 @@ from connectors.decoding.writers import FIXED_ID
 
 #: A zero byte, then the id as four bytes, the highest first.
 PREFIX_BYTES = 5
+#: Registries keep ids as int of Java. Confluent's answers to a higher one as to an address that it does not have.
+_MAX_ID = (1 << 31) - 1
 
 
 def schema_id(raw: bytes) -> int:
@@ -42,6 +44,8 @@ def schema_id(raw: bytes) -> int:
             "the schema id is 0, which registries do not give: this looks like the 8 bytes of Apicurio's older "
             "serializers, which are not read",
         )
+    if number > _MAX_ID:
+        raise Unfit(None, f"the schema id is {number}, beyond those that registries give")
     return number
 
 
