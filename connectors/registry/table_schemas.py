@@ -75,7 +75,7 @@ def _decision(
         writer = writers.get(schema_id)
         if isinstance(writer, Unknown) or writer is None:
             return Evolving((), more)
-        evolution = needed(table, schema, binding.format, (schema_id, writer), earlier)
+        evolution = needed(table, schema, binding, (schema_id, writer), earlier)
         return Evolving(evolution.changes, more)
 
     return decide
@@ -84,7 +84,7 @@ def _decision(
 def needed(
     table: TableName,
     schema: TableSchema,
-    form: AvroFormat,
+    binding: Binding,
     numbered: tuple[int, WriterSchema],
     earlier: Collection[Path] = (),
 ) -> Evolution:
@@ -94,9 +94,11 @@ def needed(
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
     schema_id, writer = numbered
+    form = binding.format
+    assert isinstance(form, AvroFormat)  # noqa: S101 - as its caller checks
     if form.evolution == "none" or form.record not in (None, writer.root.value.name):
         return Evolution()
-    evolution = evolve(schema, writer, earlier)
+    evolution = evolve(schema, writer, earlier, binding.key_column(schema))
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
         name = writer.root.value.name or writer.root.value.kind

@@ -267,7 +267,7 @@ def _step(
     if table.form.record not in (None, writer.root.value.name):
         note = f"all its records: they are {_record(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()
-    evolution = evolve(schema, writer, earlier)
+    evolution = evolve(schema, writer, earlier, table.binding.key_column(schema))
     left_out = tuple(map(str, evolution.left_out))
     misfits = tuple(map(str, evolution.misfits))
     changes = tuple(map(str, evolution.changes))
