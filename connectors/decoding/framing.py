@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 #: Of Confluent's: a zero byte, then the schema's id as four bytes, the highest first.
 PREFIX_BYTES = 5
 
@@ -24,8 +27,10 @@ def other_framing(raw: bytes) -> str | None:
     return None
 
 
-#: Headers in which serializers write the schema's id or GUID in place of the front: Confluent's, Apicurio's.
-HEADERS_WITH_IDS = {
+Side = Literal["value", "key"]
+
+#: Beginnings of headers in which serializers write the schema's id or GUID in place of the front: Confluent's, Apicurio's.
+HEADERS_WITH_IDS: Mapping[Side, tuple[str, ...]] = {
     "value": ("__value_schema_id", "apicurio.value."),
     "key": ("__key_schema_id", "apicurio.key."),
 }

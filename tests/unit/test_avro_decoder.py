@@ -73,7 +73,10 @@ def reason_of(raw: bytes, *others: Column, fast_from: int | None = 0, **options:
             b"\3\0" + bytes(20),
             "the value begins with bytes 03 00: the header of AWS Glue, which is not read",
         ),
-        (b'{"a": 1}', "the value begins with byte 7b, not with 00 and a schema id"),
+        (
+            b'{"a": 1}',
+            "the value begins with byte 7b, not with 00 and a schema id; one in a header is not read",
+        ),
         (
             b"\0" + (7).to_bytes(8) + b"\2",
             "the schema id is 0, which registries do not give: this looks like the 8 bytes of Apicurio's older serializers, "
