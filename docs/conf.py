@@ -36,7 +36,7 @@ NAVIGATION = {
     ],
     "Rely on it": [
         "limits",
-        "formats",
+        "record-formats",
         "json-types",
         "avro-types",
         "comparison",

@@ -154,8 +154,8 @@ def test_a_row_is_the_same_on_every_side(
     def check(times: int, key: str = "key") -> None:
         rows = expected(times, key)
         listed = ", ".join(rows[0])
-        asked = live.ask(f"SELECT {listed} FROM {table} ORDER BY kafka_offset").to_pylist()
-        assert asked == rows
+        answer = live.ask(f"SELECT {listed} FROM {table} ORDER BY kafka_offset").to_pylist()
+        assert answer == rows
         sides: dict[str, Callable[[], list[dict[str, Any]]]] = {
             "a live table": lambda: live.arrow(table).to_pylist(),
             "Spark's source": lambda: read_here(settings_of(live), table=str(table)),
@@ -185,10 +185,10 @@ def test_a_row_is_the_same_on_every_side(
     assert report["findings"] == []
     assert report["outcomes"]["rows"] == 2 * count
     if case.policy == "null":
-        kept = live.ask(
+        bad = live.ask(
             f"SELECT kafka_key, kafka_value FROM {table} WHERE kafka_error IS NOT NULL ORDER BY kafka_offset LIMIT 2"
         )
-        assert kept.to_pylist() == [
+        assert bad.to_pylist() == [
             {"kafka_key": b"[]", "kafka_value": b"a"},
             {"kafka_key": b'{"x": 3}', "kafka_value": b"\xff"},
         ]
