@@ -89,7 +89,7 @@ def _decision(
         writer = writers.get(ids[0])
         if isinstance(writer, Unknown) or writer is None:
             return Evolving((), more.text)
-        evolution = needed(table, schema, binding.format, (ids[0], writer), earlier)
+        evolution = needed(table, schema, binding, (ids[0], writer), earlier)
         return Evolving(evolution.changes, more.text)
 
     return decide
@@ -98,7 +98,7 @@ def _decision(
 def needed(
     table: TableName,
     schema: TableSchema,
-    form: AvroFormat,
+    binding: Binding,
     numbered: tuple[int, WriterSchema],
     earlier: Collection[Path] = (),
 ) -> Evolution:
@@ -108,10 +108,12 @@ def needed(
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
     schema_id, writer = numbered
+    form = binding.format
+    assert isinstance(form, AvroFormat)  # noqa: S101 - as its caller checks
     rows = schema_of_rows(writer, form.record)
     if form.evolution == "none" or rows is None:
         return Evolution()
-    evolution = evolve(schema, rows, earlier, form.units)
+    evolution = evolve(schema, rows, earlier, form.units, binding.key_column(schema))
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
         name = rows.root.value.name or rows.root.value.kind

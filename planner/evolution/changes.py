@@ -106,17 +106,19 @@ def evolve(
     writer: WriterSchema,
     earlier: Collection[Path] = (),
     units: Units = None,
+    key: Column | None = None,
 ) -> Evolution:
     """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``.
 
     ``earlier`` are fields of schemas that the table has taken up: one of those that has no column was dropped by a person.
     ``units`` are the ids of the table's fields whose times may be numbers; None: all.
+    ``key`` is the column that keys of records fill, if they do: it is no field's.
     """
     items = [
         LeftOut(item.path, "a schema of before had it, too, and its column was dropped")
         if isinstance(item, AddColumn) and item.path in earlier
         else item
-        for item in _columns(schema, record_fields(writer), units)
+        for item in _columns(schema, record_fields(writer), key, units)
     ]
     return Evolution(
         tuple(each for each in items if isinstance(each, AddColumn | Widen | MakeOptional)),
@@ -166,23 +168,30 @@ _Item = Change | Misfit | LeftOut
 
 
 def _columns(
-    schema: TableSchema, fields: Sequence[tuple[str, WriterType]], units: Units
+    schema: TableSchema,
+    fields: Sequence[tuple[str, WriterType]],
+    key: Column | None,
+    units: Units,
 ) -> Iterator[_Item]:
     """Match fields with columns: by the name that a column has now, then by those that it had."""
-    owners = {key: column for column in schema.columns for key in column.keys}
-    owners |= {column.name: column for column in schema.columns}
-    names = [column.name for column in schema.columns]
+    columns = [column for column in schema.columns if column is not key]
+    owners = {name: column for column in columns for name in column.keys}
+    owners |= {column.name: column for column in columns}
+    names = [column.name for column in columns]
     claimed: set[str] = set()
     for name, writer in fields:
         column = owners.get(name)
+        if key is not None and name.casefold() == key.name.casefold():
+            yield LeftOut((name,), "the column of this name is filled by records' keys")
+            continue
         if column is None or column.is_metadata or name in METADATA_COLUMNS:
             yield from _added((), name, writer, names)
             names.append(name)
             continue
         claimed.add(column.name)
         yield from _matched((column.name,), _as_field(column), writer, units)
-    for column in schema.payload:
-        if column.required and column.name not in claimed:
+    for column in columns:
+        if column.required and not (column.is_metadata or column.name in claimed):
             yield MakeOptional((column.name,))
 
 

@@ -77,7 +77,10 @@ def reason_of(raw: bytes, *others: Column, fast_from: int | None = 0, **options:
             b"\3\0" + bytes(20),
             "the value begins with bytes 03 00: the header of AWS Glue, which is not read",
         ),
-        (b'{"a": 1}', "the value begins with byte 7b, not with 00 and a schema id"),
+        (
+            b'{"a": 1}',
+            "the value begins with byte 7b, not with 00 and a schema id; one in a header is not read",
+        ),
         (
             b"\0\x80\0\0\0\2",
             "the schema id is 2147483648, beyond those that registries give",

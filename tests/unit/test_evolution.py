@@ -343,6 +343,17 @@ def test_a_fingerprint_is_of_what_the_bytes_mean() -> None:
     assert fingerprint not in {parse_schema(each).fingerprint for each in other}
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [["string", "null"], "int", {"type": "array", "items": "int"}],
+    ids=["of another branch", "of another type", "of a list"],
+)
+def test_a_default_that_does_not_fit_is_no_matter_of_records(kind: Any) -> None:
+    fields = [{"name": "a", "type": kind, "default": None}]
+    text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    assert parse_schema(text).root.value.fields[0].name == "a"
+
+
 def deep(levels: int) -> str:
     return '{"type":"array","items":' * levels + '"int"' + "}" * levels
 

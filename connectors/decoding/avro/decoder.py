@@ -18,8 +18,9 @@ from connectors.decoding.avro.exact import ExactRecord
 from connectors.decoding.avro.lanes import Batch, Bools
 from connectors.decoding.avro.plan import Plan, plan_root
 from connectors.decoding.avro.together import Group, read_groups
-from connectors.decoding.avro.wire import PREFIX_BYTES, schema_of
+from connectors.decoding.avro.wire import schema_of
 from connectors.decoding.fields import payload_fields
+from connectors.decoding.framing import PREFIX_BYTES
 from connectors.decoding.policy import Portion, Unfit
 from connectors.decoding.writers import FIXED_ID, Unknown, Writers
 from planner.names import KAFKA_VALUE
