@@ -92,8 +92,8 @@ class Decoders:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._eras: dict[tuple[object, ...], _Era] = {}
-        #: Registries by name, with the eras of tables for which they were asked.
-        self._asked: set[tuple[str | None, int]] = set()
+        #: Registries by name, each with an era for which it was asked: accepting begins one, and the registry is another then.
+        self._replacements: set[tuple[str | None, int]] = set()
         #: Ids that records of a table had, by its name.
         self._met: defaultdict[str, set[int]] = defaultdict(set)
 
@@ -137,8 +137,8 @@ class Decoders:
             )
         registry = self._registry_of(form.registry or "")
         with self._lock:
-            is_new = form.era > 0 and (form.registry, form.era) not in self._asked
-            self._asked.add((form.registry, form.era))
+            is_new = form.era > 0 and (form.registry, form.era) not in self._replacements
+            self._replacements.add((form.registry, form.era))
         if is_new:
             # What it answered before is what a person has just said is over.
             registry.forget()
