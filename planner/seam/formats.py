@@ -208,7 +208,7 @@ class AvroFormat:
 
 @dataclass(frozen=True, slots=True)
 class RawFormat:
-    """Records that are one value, the bytes as they are (docs/record-formats.md). They hold no times, so ``epoch_units`` and
+    """Records that are one value, the bytes as they are (docs/records.md). They hold no times, so ``epoch_units`` and
     ``floors`` are empty.
     """
 
