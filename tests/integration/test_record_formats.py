@@ -141,11 +141,17 @@ def test_a_row_is_the_same_on_every_side(
         keys, values = zip(*sent, strict=True)
         kafka.produce(topic, values, keys=keys)
 
+    def by_name(row: tuple[Any, ...], turn: int) -> tuple[Any, ...]:
+        # A reason names the column as it was called when the record was decoded.
+        *others, last = row
+        is_renamed = turn and isinstance(last, str) and last.startswith("key: ")
+        return (*others, last.replace("field key", "field id") if is_renamed else last)
+
     def expected(times: int, key: str) -> list[dict[str, Any]]:
         names = ["kafka_offset", key, case.column.name]
         names += ["kafka_error"] * (case.policy == "null")
         return [
-            dict(zip(names, (at + turn * len(case.records), *row), strict=True))
+            dict(zip(names, (at + turn * len(case.records), *by_name(row, turn)), strict=True))
             for turn in range(times)
             for at, (_, _, row) in enumerate(case.records)
             if row is not None
