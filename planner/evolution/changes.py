@@ -129,6 +129,15 @@ def record_fields(writer: WriterSchema) -> tuple[tuple[str, WriterType], ...]:
     return members_of(value) if value.kind == "record" else (("value", writer.root),)
 
 
+def schema_of_rows(writer: WriterSchema, record: str | None) -> WriterSchema | None:
+    """Return the schema of the records that become rows, by their full name if not all do; None: none of its records does."""
+    root = writer.root
+    if record is None or root.value.name == record:
+        return writer
+    branches = [each for each in root.items if root.kind == "union" and each.name == record]
+    return WriterSchema(branches[0], writer.recursive) if branches else None
+
+
 def paths_of(writer: WriterSchema) -> frozenset[Path]:
     """Return the paths of all fields, by the writer's names."""
     return frozenset(_paths((), record_fields(writer)))
@@ -195,6 +204,8 @@ def _added(above: Path, name: str, writer: WriterType, names: Sequence[str]) -> 
         )
     else:
         yield AddColumn(path, kind)
+        # What it leaves out inside.
+        yield from _matched(path, pa.field(name, kind), writer)
 
 
 def _matched(path: Path, field: pa.Field, writer: WriterType) -> Iterator[_Item]:

@@ -288,8 +288,8 @@ def test_what_is_no_json_object_is_said_as_what_it_is(
 
 
 def test_raw_text_and_keys_are_columns(maker: Maker) -> None:
-    records = {"keys": [b"k", None, b"\xc3\xa9"]}
-    maker.topic("bytes", [b"\xff", b"", b"a"], **records)
+    keys = [b"k", None, b"\xc3\xa9"]
+    maker.topic("bytes", [b"\xff", b"", b"a"], keys=keys)
     starts = "created lake.net.bytes over topic TOPIC; it starts at offsets 0: 0"
     assert maker.create("bytes", "--format", "raw", "--key-format", "string") == (
         0,
@@ -360,14 +360,14 @@ def test_options_of_formats_and_keys_that_contradict_are_named(maker: Maker) -> 
         "--key-format avro takes the schema of keys from a schema registry, and the settings have no [schema_registry]; "
         "add it, with url."
     )
-    for option in (
+    for words in (
         ["--infer"],
         ["--column", "a:long"],
         ["--epoch", "value=ms"],
         ["--record", "r"],
     ):
-        assert refused("--format", "string", *option) == (
-            f"{option[0]} means nothing for --format string, whose records are the one column value string; leave it out."
+        assert refused("--format", "string", *words) == (
+            f"{words[0]} means nothing for --format string, whose records are the one column value string; leave it out."
         )
     code, lines = maker.create("odd", "--format", "raw", "--rename", "body=b")
     assert (code, lines[1:]) == (

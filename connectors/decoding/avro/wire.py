@@ -11,6 +11,9 @@ from connectors.decoding.framing import PREFIX_BYTES, other_framing
 from connectors.decoding.policy import Unfit
 from connectors.decoding.writers import FIXED_ID
 
+#: Registries keep ids as int of Java. Confluent's answers to a higher one as to an address that it does not have.
+_MAX_ID = (1 << 31) - 1
+
 
 def schema_id(raw: bytes) -> int:
     """Return the id of a record's schema.
@@ -28,7 +31,10 @@ def schema_id(raw: bytes) -> int:
             None,
             f"the value begins with byte {raw[0]:02x}, not with 00 and a schema id; one in a header is not read",
         )
-    return int.from_bytes(raw[1:PREFIX_BYTES])
+    number = int.from_bytes(raw[1:PREFIX_BYTES])
+    if number > _MAX_ID:
+        raise Unfit(None, f"the schema id is {number}, beyond those that registries give")
+    return number
 
 
 def schema_of(raw: bytes, *, is_fixed: bool) -> tuple[int, int]:
