@@ -176,6 +176,13 @@ class SchemaRegistry:
             raise self._strange("a list of subjects")
         return tuple(answer)
 
+    def forget(self) -> None:
+        """Ask for all again from now on: a person said that ids mean other schemas."""
+        with self._changed:
+            self._missing.clear()
+            self._texts.clear()
+            self._version_ids.clear()
+
     def close(self) -> None:
         """Close connections; what is known stays."""
         self._http.close()

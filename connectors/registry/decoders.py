@@ -49,6 +49,9 @@ class Registry(Protocol):
     def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
         """Return one version of a subject."""
 
+    def forget(self) -> None:
+        """Ask for all again from now on."""
+
 
 @dataclass(slots=True)
 class _Era:
@@ -89,6 +92,8 @@ class Decoders:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._eras: dict[tuple[object, ...], _Era] = {}
+        #: Registries by name, with the eras of tables for which they were asked.
+        self._asked: set[tuple[str | None, int]] = set()
         #: Ids that records of a table had, by its name.
         self._met: defaultdict[str, set[int]] = defaultdict(set)
 
@@ -131,6 +136,12 @@ class Decoders:
                 ids=" ".join(map(str, sorted(ids))),
             )
         registry = self._registry_of(form.registry or "")
+        with self._lock:
+            is_new = form.era > 0 and (form.registry, form.era) not in self._asked
+            self._asked.add((form.registry, form.era))
+        if is_new:
+            # What it answered before is what a person has just said is over.
+            registry.forget()
         answers: dict[int, Answer] = {}
         if FIXED_ID in ids and form.fixed is not None:
             answers[FIXED_ID] = registry.by_subject(*form.fixed, timeout_s=self._timeout_s)

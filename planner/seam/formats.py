@@ -166,6 +166,11 @@ class AvroFormat:
         )
 
     @property
+    def units(self) -> frozenset[int]:
+        """The ids of the fields whose times may be numbers."""
+        return frozenset(field_id for field_id, _ in self.epoch_units)
+
+    @property
     def properties(self) -> dict[str, str]:
         """The table properties that ``parse`` reads back equal."""
         own = {

@@ -71,6 +71,9 @@ class Registry:
         self._answer(subject)
         return self.versions_of.get(subject) or UnknownSchema(f"subject {subject}")
 
+    def forget(self) -> None:
+        self.requests.append("forget")
+
     def _answer(self, what: object) -> None:
         self.requests.append(what)
         if not self.up or (self.up_to is not None and len(self.requests) > self.up_to):
@@ -139,6 +142,15 @@ def test_a_schema_that_was_late_is_asked_for_again_once_the_ledger_has_it() -> N
     registry.texts[8] = text("int")
     with pytest.raises(SchemaRegistryChanged, match="under id 8"):
         decoders.ask(str(TABLE), binding({8: FINGERPRINT}), [8])
+
+
+def test_a_new_era_of_a_table_asks_a_running_process_again() -> None:
+    registry = Registry({7: LONG})
+    decoders = Decoders(registry.of)
+    for era in (0, 1, 1, 2):
+        bound = Binding("orders", AvroFormat(ledger=SchemaLedger({}, era)))
+        decoders.ask(str(TABLE), bound, [7])
+    assert registry.requests == [[7], "forget", [7], [7], "forget", [7]]
 
 
 def test_fields_of_other_records_are_none_that_a_person_dropped() -> None:

@@ -268,7 +268,9 @@ def _step(
     if rows is None:
         note = f"all its records: they are {_record(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()
-    evolution = evolve(schema, rows, earlier, table.binding.key_column(schema))
+    evolution = evolve(
+        schema, rows, earlier, table.form.units, table.binding.key_column(schema)
+    )
     left_out = tuple(map(str, evolution.left_out))
     misfits = tuple(map(str, evolution.misfits))
     changes = tuple(map(str, evolution.changes))
@@ -323,7 +325,7 @@ def _accept(settings: Settings, repair: Repair) -> None:
 
     Rows below the watermark stay as they were decoded. Records from the watermark on are decoded by today's schemas of
     their ids: say yes only if they were written with these. The table takes up the new schemas as those of new ids
-    (`schemas evolve`). Processes that run have to be started again.
+    (`schemas evolve`). Processes that run ask again for this table, and for others of that registry once started again.
     """
     name = repair.table
     with (
