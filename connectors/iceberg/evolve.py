@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
@@ -67,15 +67,29 @@ def evolve_table(
 def _commit(loaded: Table, evolving: Evolving) -> None:
     transaction = loaded.transaction()
     properties = {SCHEMAS: evolving.ledger}
-    if evolving.changes:
+    for changes in _independent(evolving.changes):
         with transaction.update_schema() as update:
-            for change in evolving.changes:
+            for change in changes:
                 _apply(update, change)
+    if evolving.changes:
         added = [change for change in evolving.changes if isinstance(change, AddColumn)]
         fields = [pa.field(".".join(change.path), change.type) for change in added]
         properties |= uuid_properties(pa.schema(fields))
     transaction.set_properties(properties)
     transaction.commit_transaction()
+
+
+def _independent(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """Split into runs without a change of what another one of the run changed: one update of pyiceberg's takes none."""
+    start, paths = 0, set[tuple[str, ...]]()
+    for index, change in enumerate(changes):
+        path = tuple(change.path)
+        if any(path[:depth] in paths for depth in range(1, len(path) + 1)):
+            yield changes[start:index]
+            start, paths = index, set()
+        paths.add(path)
+    if changes:
+        yield changes[start:]
 
 
 def _apply(update: UpdateSchema, change: Change) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from connectors.decoding.writers import Unknown, Writers
+from connectors.decoding.writers import Writers
 from connectors.registry.decoders import Decoders
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
-from planner.evolution.changes import Decide, Evolution, Evolving, Path, evolve
+from planner.evolution.applying import applied
+from planner.evolution.changes import Change, Decide, Evolution, Evolving, Path, evolve
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -24,61 +26,78 @@ def take_up(
     ids: Collection[int],
     decoders: Decoders,
     commit: Commit,
-) -> tuple[Evolving, ...]:
+) -> Evolving | None:
     """Bring schemas by id into the table: what they need of it, and themselves into its ledger. Return what was committed.
 
-    One commit for each schema that the ledger lacks, also where nothing has to evolve.
+    One commit for all that the ledger lacks, also where nothing has to evolve.
 
     Raises:
-        SchemaRegistryUnavailable, SchemaRegistryChanged, BadConfig: as ``Decoders.ask``.
-        SchemaIncompatible: a schema does not fit, and the table is set to stop then. It is in no ledger.
+        SchemaRegistryUnavailable, SchemaRegistryChanged, TooManySchemas, BadConfig: as ``Decoders.ask``.
+        SchemaIncompatible: a schema does not fit, and the table is set to stop then. It is in no ledger; those with lower
+            ids are.
         As ``commit``.
     """
-    writers = decoders.writers(binding)
+    writers = decoders.writers(str(table), binding)
     unmet = [schema_id for schema_id in ids if writers.get(schema_id) is None]
     if unmet:
         decoders.ask(str(table), binding, unmet)
-    done = []
     earlier = decoders.paths_of_ledger(str(table), binding) if ids else frozenset()
     era = binding.format.ledger.era if isinstance(binding.format, AvroFormat) else 0
-    for schema_id in sorted(ids):
-        committed = commit(table, _decision(table, schema_id, writers, (era, earlier)))
-        if committed is not None:
-            done.append(committed)
-    return tuple(done)
+    deciding = _Deciding(table, tuple(sorted(ids)), writers, era, earlier)
+    committed = commit(table, deciding) if ids else None
+    if deciding.misfit is not None:
+        raise deciding.misfit
+    return committed
 
 
-def _decision(
-    table: TableName, schema_id: int, writers: Writers, before: tuple[int, Collection[Path]]
-) -> Decide:
-    """``before`` are the era for which this is decided, and the fields of schemas taken up earlier."""
-    era, earlier = before
+@dataclass(slots=True)
+class _Deciding:
+    """A ``Decide``. ``earlier``: the fields of schemas taken up before. ``misfit``: what stopped it before all were taken up."""
 
-    def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
-        binding = parse_binding(table, properties)
+    table: TableName
+    ids: tuple[int, ...]
+    writers: Writers
+    era: int
+    earlier: Collection[Path]
+    misfit: SchemaIncompatible | None = None
+
+    def __call__(self, schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
+        table, fingerprints = self.table, self.writers.fingerprints
+        form = self._format(properties)
+        form.ledger.check(table, {each: fingerprints[each] for each in self.ids})
+        form.ledger.check_room(table, self.ids)
+        new = [at for at in self.ids if form.ledger.fingerprints.get(at) != fingerprints[at]]
+        changes: list[Change] = []
+        self.misfit = None
+        for index, schema_id in enumerate(new):
+            writer = self.writers.get(schema_id)
+            if not isinstance(writer, WriterSchema):
+                continue
+            try:
+                evolution = needed(table, schema, form, (schema_id, writer), self.earlier)
+            except SchemaIncompatible as misfit:
+                self.misfit, new = misfit, new[:index]
+                break
+            schema = applied(schema, evolution.changes)
+            changes += evolution.changes
+        if not new:
+            return None
+        more = form.ledger.with_schemas({at: fingerprints[at] for at in new})
+        return Evolving(tuple(changes), more.text)
+
+    def _format(self, properties: Mapping[str, str]) -> AvroFormat:
+        binding = parse_binding(self.table, properties)
         if binding is None or not isinstance(binding.format, AvroFormat):
             raise BadBinding(
-                f"{table}: the table has no Avro records any more; plan again.",
-                table=str(table),
+                f"{self.table}: the table has no Avro records any more; plan again.",
+                table=str(self.table),
             )
-        fingerprint = writers.fingerprints[schema_id]
-        ledger = binding.format.ledger
-        if ledger.era != era:
+        if binding.format.ledger.era != self.era:
             raise TieringConflict(
-                f"{table}: a person accepted that ids mean other schemas; plan again.",
-                table=str(table),
+                f"{self.table}: a person accepted that ids mean other schemas; plan again.",
+                table=str(self.table),
             )
-        ledger.check(table, {schema_id: fingerprint})
-        if ledger.fingerprints.get(schema_id) == fingerprint:
-            return None
-        more = ledger.with_schemas({schema_id: fingerprint}).text
-        writer = writers.get(schema_id)
-        if isinstance(writer, Unknown) or writer is None:
-            return Evolving((), more)
-        evolution = needed(table, schema, binding.format, (schema_id, writer), earlier)
-        return Evolving(evolution.changes, more)
-
-    return decide
+        return binding.format
 
 
 def needed(

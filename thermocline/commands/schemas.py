@@ -16,13 +16,19 @@ from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.store import IcebergStore
 from connectors.registry.decoders import Decoders
 from connectors.registry.registries import SchemaRegistries
-from connectors.registry.subjects import SubjectVersion, lacking, of_topic, subjects_of
+from connectors.registry.subjects import (
+    SubjectVersion,
+    followed,
+    lacking,
+    of_topic,
+    subjects_of,
+)
 from connectors.registry.table_schemas import take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
 from planner.evolution.changes import Evolution, Path, evolve
-from planner.evolution.ledger import UNKNOWN, SchemaLedger
+from planner.evolution.ledger import NO_SCHEMA, SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -77,7 +83,7 @@ def _as_of_today(
     # Of an empty ledger: what its ids meant before is no matter here.
     today = replace(binding, format=replace(form, ledger=SchemaLedger({}, form.era + 1)))
     decoders.ask(str(name), today, tuple(ids))
-    return decoders.writers(today)
+    return decoders.writers(str(name), today)
 
 
 @contextmanager
@@ -151,9 +157,9 @@ def _row(
     subjects: tuple[tuple[str, int], ...],
     writer: WriterSchema | Unknown | None,
 ) -> dict[str, Any]:
-    today = UNKNOWN if isinstance(writer, Unknown) else writer and writer.fingerprint
+    today = writer.mark if isinstance(writer, Unknown) else writer and writer.fingerprint
     state = "same" if today == fingerprint else "changed"
-    if fingerprint == UNKNOWN:
+    if fingerprint in NO_SCHEMA:
         state = "unknown"
     elif today is None:
         state = "not asked"
@@ -242,7 +248,8 @@ def _report(
 
 def _planned(table: _Table) -> Iterator[_Step]:
     """Plan each schema upon those before it."""
-    versions = lacking(table.registry, table.binding, table.form)
+    subjects = followed(table.registry, table.binding, table.form)
+    versions = lacking(subjects, table.binding, table.form)
     writers = table.writers([each.id for each in versions]) if versions else Writers()
     schema = table.schema
     earlier = table.earlier() if versions else frozenset()
@@ -305,7 +312,7 @@ def _evolve(config: str | None, table: str, as_json: bool) -> None:
                 opened.decoders,
                 lambda table, decide: evolve_table(catalogs, table, decide),
             )
-            changes = tuple(str(change) for each in committed for change in each.changes)
+            changes = () if committed is None else tuple(map(str, committed.changes))
             done.append(replace(step, changes=changes))
             if not as_json:
                 click.echo("\n".join(done[-1].lines()))
@@ -322,7 +329,7 @@ def _accept(settings: Settings, repair: Repair) -> None:
 
     Rows below the watermark stay as they were decoded. Records from the watermark on are decoded by today's schemas of
     their ids: say yes only if they were written with these. The table takes up the new schemas as those of new ids
-    (`schemas evolve`). Processes that run have to be started again.
+    (`schemas evolve`). Servers and tierers that run ask the registry again for the ids of this table.
     """
     name = repair.table
     with (
