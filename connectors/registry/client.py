@@ -219,6 +219,16 @@ class SchemaRegistry:
             raise self._strange("a list of subjects")
         return tuple(answer)
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Requests, and those of them that failed."""
+        return self._http.requests, self._http.failures
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last answer; before the first, since this was made."""
+        return self._http.silent_s
+
     def close(self) -> None:
         """Close connections; what is known stays."""
         self._http.close()

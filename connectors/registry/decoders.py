@@ -196,6 +196,16 @@ class Decoders:
         era = self._era(table, _avro(binding))
         return {at: era.answers[at] for at in sorted(ids) if at in era.answers}
 
+    def met(self, table: str) -> frozenset[int]:
+        """Return the ids that records of a table had."""
+        with self._lock:
+            return frozenset(self._met.get(table, ()))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many ids records of each table had."""
+        with self._lock:
+            return {table: len(ids) for table, ids in self._met.items()}
+
     def writers(self, table: str, binding: Binding) -> Writers:
         return self._era(table, _avro(binding)).writers
 

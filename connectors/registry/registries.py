@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from connectors.registry.options import GRACE, UNKNOWN_ID_GRACE_S, section_of
@@ -11,6 +12,16 @@ from planner.errors import SchemaRegistryUnavailable
 
 if TYPE_CHECKING:
     from connectors.registry.client import SchemaRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryState:
+    """What was asked of one registry. ``name`` is empty for ``[schema_registry]``; ``silent_s`` counts from its last answer."""
+
+    name: str
+    requests: int
+    failures: int
+    silent_s: float
 
 
 class SchemaRegistries:
@@ -45,6 +56,17 @@ class SchemaRegistries:
             if (name, memory) not in self._registries:
                 self._registries[name, memory] = self._registries[name, ""].without_memory()
             return self._registries[name, memory]
+
+    def states(self) -> tuple[RegistryState, ...]:
+        """Return the state of each registry that was asked, sorted by name."""
+        with self._lock:
+            used = {
+                name: each for (name, memory), each in self._registries.items() if not memory
+            }
+        return tuple(
+            RegistryState(name, *each.counts, each.silent_s)
+            for name, each in sorted(used.items())
+        )
 
     def close(self) -> None:
         with self._lock:

@@ -86,6 +86,10 @@ def rows(server: SqlServer, table: TableName, columns: str = "id, name") -> list
     return [tuple(row.values()) for row in answer.to_pylist()]
 
 
+def schemas_of(table: TableName) -> str:
+    return f'{table.catalog}.{table.schema}."{table.name}$schemas"'
+
+
 def test_each_record_is_read_by_its_writers_schema(
     server: SqlServer, kafka: Kafka, schema_registry: ApicurioRegistry
 ) -> None:
@@ -98,6 +102,14 @@ def test_each_record_is_read_by_its_writers_schema(
     write(SECOND, [{"id": 3, "name": "c", "note": "x"}])
     write(FIRST, [{"id": 4, "name": "d"}])
     assert rows(server, table) == [(1, "a"), (2, None), (3, "c"), (4, "d")]
+    # The ledger is empty, since nothing tiers the table; the registry says what the tail had.
+    subject = f"{topic}-value"
+    schemas = server.ask(
+        f"SELECT * EXCLUDE (schema_id) FROM {schemas_of(table)} ORDER BY version"
+    )
+    assert [tuple(row.values()) for row in schemas.to_pylist()] == [
+        (subject, version, "Order", "new") for version in (1, 2)
+    ]
 
 
 def test_many_records_are_fetched_whatever_their_schemas(
@@ -187,9 +199,17 @@ def test_a_running_server_takes_what_is_decided_of_an_id(kafka: Kafka, tmp_path:
     )
     texts = {7: FIRST}
 
+    answer_is = {"up": True}
+
     def answer(path: str) -> Reply:
-        number = int(path.strip("/").split("/")[-1])
-        return Reply({"schema": texts[number]}) if number in texts else missing()
+        if not answer_is["up"]:
+            return Reply(status=500)
+        match path.strip("/").split("/"):
+            case ["schemas", "ids", number] if int(number) in texts:
+                return Reply({"schema": texts[int(number)]})
+            case [*_, "versions"]:
+                return Reply([])
+        return missing()
 
     topic = kafka.topic()
     kafka.produce(topic, [framed(7, b"\2\2\2a"), framed(8, b"\4")])
@@ -197,7 +217,7 @@ def test_a_running_server_takes_what_is_decided_of_an_id(kafka: Kafka, tmp_path:
         {"lake": sqlite_catalog(tmp_path)}, {"bootstrap.servers": kafka.bootstrap}
     )
     with scripted_registry(answer) as registry:
-        settings.schema_registry |= {"url": registry.url, "unknown_id_grace_s": "0.2"}
+        settings.schema_registry.update(url=registry.url, unknown_id_grace_s="0.2")
         with own_process(settings) as server:
             table = server.bind(topic, COLUMNS, format=AvroFormat(), on_error="skip")
             assert rows(server, table) == [(1, "a")]
@@ -209,6 +229,16 @@ def test_a_running_server_takes_what_is_decided_of_an_id(kafka: Kafka, tmp_path:
                     transaction.set_properties({SCHEMAS: SchemaLedger(marks).text})
             server.refresh(table)
             assert rows(server, table) == [(1, "a"), (2, None)]
+            schemas = server.ask(f"SELECT schema_id, record, state FROM {schemas_of(table)}")
+            assert [tuple(row.values()) for row in schemas.to_pylist()] == [
+                (7, "Order", "same"),
+                (8, "Order", "same"),
+            ]
+            seam = f'"{table.name}$seam"'
+            seam_rows = server.ask(
+                f"SELECT schema_ids, schema_era FROM lake.{table.schema}.{seam}"
+            )
+            assert seam_rows.to_pylist() == [{"schema_ids": 2, "schema_era": 0}]
             texts[7] = replacement
             kafka.produce(topic, [framed(7, b"\2z\6")])
             today = {**marks, 7: parse_schema(replacement).fingerprint}
@@ -218,3 +248,11 @@ def test_a_running_server_takes_what_is_decided_of_an_id(kafka: Kafka, tmp_path:
             server.refresh(table)
             # The first record was written before, and is none of today's schema.
             assert rows(server, table) == [(2, None), (3, "z")]
+            # Of an outage it says what it knows.
+            texts.clear()
+            answer_is["up"] = False
+            states = server.ask(f"SELECT schema_id, state FROM {schemas_of(table)}")
+            assert states.to_pylist() == [
+                {"schema_id": 7, "state": "new"},
+                {"schema_id": 8, "state": "same"},
+            ]

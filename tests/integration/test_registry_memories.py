@@ -16,7 +16,12 @@ from connectors.registry.decoders import Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.registries import SchemaRegistries
 from connectors.registry.subjects import followed, lacking
-from planner.errors import BadConfig, SchemaRegistryChanged, UndecodableRecord
+from planner.errors import (
+    BadConfig,
+    SchemaRegistryChanged,
+    SchemaRegistryUnavailable,
+    UndecodableRecord,
+)
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolving
 from planner.evolution.ledger import SCHEMAS, UNKNOWN, UNREADABLE, SchemaLedger
@@ -85,7 +90,7 @@ class Site:
 def site() -> Iterator[Site]:
     site = Site({7: OLD}, {"orders-value": {1: 7}})
     with ExitStack() as stack:
-        site.scripted = stack.enter_context(scripted_registry(site.answer))
+        site.scripted = stack.enter_context(scripted_registry(lambda path: site.answer(path)))
         site.registries = stack.enter_context(
             SchemaRegistries({"": {"url": site.scripted.url}})
         )
@@ -228,3 +233,19 @@ def test_an_id_that_a_ledger_has_a_schema_of_is_asked_for_again(site: Site) -> N
     assert decoders.check(str(ONE), bound({7: OLD_MARK}))
     assert not decoders.check(str(ONE), bound({7: OLD_MARK}))
     assert decoder.decode(raw).outcomes == Outcomes(rows=1)
+
+
+def test_requests_and_failures_of_a_registry_are_counted(site: Site) -> None:
+    assert site.registries.states() == ()
+    decoders = Decoders(site.registries.of, timeout_s=1)
+    binding = bound({})
+    decoders.ask(str(ONE), binding, [7])
+    (state,) = site.registries.states()
+    assert (state.name, state.requests, state.failures) == ("", 1, 0)
+    site.answer = lambda _path: Reply(status=500)  # type: ignore[method-assign]
+    with pytest.raises(SchemaRegistryUnavailable):
+        decoders.ask(str(TWO), binding, [7])
+    (later,) = site.registries.states()
+    assert later.failures == later.requests - 1 > 0
+    assert later.silent_s > state.silent_s
+    assert decoders.counts() == {str(ONE): 1, str(TWO): 1}

@@ -15,6 +15,7 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.store import IcebergStore
 from connectors.registry.decoders import Decoders
+from connectors.registry.facts import mark_of, record_name
 from connectors.registry.registries import SchemaRegistries
 from connectors.registry.subjects import (
     SubjectVersion,
@@ -28,12 +29,13 @@ from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
 from planner.evolution.changes import Evolution, Path, evolve
-from planner.evolution.ledger import NO_SCHEMA, SchemaLedger
+from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
+from planner.seam.schemas_table import state_of
 from thermocline.catalog_access import catalog_roots
 from thermocline.commands.repair import Repair, committer_of, repair_command
 from thermocline.config.settings import Settings, load
@@ -157,26 +159,13 @@ def _row(
     subjects: tuple[tuple[str, int], ...],
     writer: WriterSchema | Unknown | None,
 ) -> dict[str, Any]:
-    today = writer.mark if isinstance(writer, Unknown) else writer and writer.fingerprint
-    state = "same" if today == fingerprint else "changed"
-    if fingerprint in NO_SCHEMA:
-        state = "unknown"
-    elif today is None:
-        state = "not asked"
     return {
         "id": number,
         "subjects": [list(each) for each in subjects],
-        "record": _record(writer),
-        "state": state,
+        "record": record_name(writer),
+        "state": state_of(fingerprint, mark_of(writer)),
         "fingerprint": fingerprint,
     }
-
-
-def _record(writer: WriterSchema | Unknown | None) -> str | None:
-    if not isinstance(writer, WriterSchema):
-        return None
-    value = writer.root.value
-    return value.name or value.kind
 
 
 def _subjects(table: _Table, number: int) -> tuple[tuple[str, int], ...]:
@@ -272,7 +261,7 @@ def _step(
     earlier: Collection[Path],
 ) -> tuple[_Step, Evolution]:
     if table.form.record not in (None, writer.root.value.name):
-        note = f"all its records: they are {_record(writer)}, not {table.form.record}"
+        note = f"all its records: they are {record_name(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()
     evolution = evolve(schema, writer, earlier)
     left_out = tuple(map(str, evolution.left_out))
@@ -367,6 +356,6 @@ def _today(
     writers = _as_of_today(name, binding, form, decoders, ids) if ids else Writers()
     today = writers.fingerprints
     for number in form.ledger.changed(today):
-        now = _record(writers.get(number))
+        now = record_name(writers.get(number))
         changes[number] = f"{_id_text(number)} is {now or 'not there any more'}"
     return today
