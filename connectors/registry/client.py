@@ -152,11 +152,11 @@ class SchemaRegistry:
         ``max_age_s``: how old a list of versions may be that is answered without a request.
         """
         end = self._clock() + timeout_s
-        asked_s, numbers = self._versions.get(subject, (-math.inf, None))
-        if self._clock() - asked_s >= max_age_s:
-            asked_s = self._clock()
+        since_s, numbers = self._versions.get(subject, (-math.inf, None))
+        if self._clock() - since_s >= max_age_s:
+            since_s = self._clock()
             numbers = self._numbers(subject, timeout_s)
-            self._versions[subject] = (asked_s, numbers)
+            self._versions[subject] = (since_s, numbers)
         if numbers is None:
             return UnknownSchema(f"subject {subject}")
         ids = {}
@@ -186,12 +186,12 @@ class SchemaRegistry:
 
         ``max_age_s`` as for ``versions``; an unknown id is asked for at once.
         """
-        asked_s, subjects = self._subjects.get(schema_id, (-math.inf, None))
-        if self._clock() - asked_s >= max_age_s:
-            asked_s = self._clock()
+        since_s, subjects = self._subjects.get(schema_id, (-math.inf, None))
+        if self._clock() - since_s >= max_age_s:
+            since_s = self._clock()
             subjects = self._subjects_of(schema_id, timeout_s)
             if not isinstance(subjects, UnknownSchema):
-                self._subjects[schema_id] = (asked_s, subjects)
+                self._subjects[schema_id] = (since_s, subjects)
         return subjects
 
     def _subjects_of(self, schema_id: int, timeout_s: float) -> Subjects:

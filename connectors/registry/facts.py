@@ -76,14 +76,14 @@ class SchemaReports:
             is_silent = self._clock() < self._silent_until.get(name, 0.0)
         if not is_silent:
             try:
-                facts |= {each.id: each for each in self._asked(table, binding, form, ids)}
+                facts |= {each.id: each for each in self._answers(table, binding, form, ids)}
             except (SchemaRegistryUnavailable, BadConfig):
                 with self._lock:
                     self._silent_until[name] = self._clock() + _SILENCE_S
         tails = self._tails.writers(str(table), binding)
         return [_as_read(facts[each], tails.get(each)) for each in ids]
 
-    def _asked(
+    def _answers(
         self, table: TableName, binding: Binding, form: AvroFormat, ids: Collection[int]
     ) -> Iterator[SchemaFacts]:
         """Raises SchemaRegistryUnavailable, BadConfig."""

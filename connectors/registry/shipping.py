@@ -75,10 +75,10 @@ class SchemaShipping:
             self._hush(binding.format)
         self.decoders.check(str(table), binding)
         fingerprints = self.decoders.writers(str(table), binding).fingerprints
-        known = {each: fingerprints[each] for each in ids if each in fingerprints}
+        marks = {each: fingerprints[each] for each in ids if each in fingerprints}
         return Shipment(
             self.decoders.answers_of(str(table), binding, ids),
-            known | dict.fromkeys(binding.format.unknown, UNKNOWN),
+            marks | dict.fromkeys(binding.format.unknown, UNKNOWN),
         )
 
     def of_tail(self, table: TableName, binding: Binding) -> Answers:

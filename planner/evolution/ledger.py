@@ -15,7 +15,7 @@ from planner.names import TableName, shell_word
 
 SCHEMAS = "thermocline.schemas"
 
-#: Instead of a fingerprint: the registry lacked the id, so its records are bad on both sides of the seam, whatever it has later.
+#: Instead of a fingerprint: the registry lacked the id, so its records are bad on both sides of the seam, also when it has it later.
 UNKNOWN = "unknown"
 #: Instead of a fingerprint: the registry has a schema that is refused, which is the same for all who ask.
 UNREADABLE = "unreadable"

@@ -80,7 +80,7 @@ class Site:
                 return Reply({"id": number, "schema": self.texts[number]})
         return missing()
 
-    def asked(self) -> list[str]:
+    def requests(self) -> list[str]:
         paths = [path.strip("/") for path in self.scripted.paths]
         self.scripted.paths.clear()
         return paths
@@ -119,7 +119,7 @@ def test_a_new_era_of_a_table_asks_again_and_other_tables_have_what_they_had(
     assert row(decoders, LATE, bound({7: NEW_MARK}), new) == [(None, "x")]
     with pytest.raises(SchemaRegistryChanged, match=r"^lake\.shop\.two: .* under id 7 than"):
         row(decoders, TWO, bound({7: NEW_MARK}), old)
-    assert site.asked() == ["schemas/ids/7"] * 4
+    assert site.requests() == ["schemas/ids/7"] * 4
 
 
 @dataclass
@@ -162,11 +162,11 @@ def test_a_tierer_follows_the_subjects_that_plan_shows_and_asks_each_now_and_the
     with SchemaRegistry({"url": site.scripted.url}) as registry:
         plan = lacking(followed(registry, binding, binding.format), binding, binding.format)
     assert list(map(str, plan)) == ["orders-Order:2 (schema id 8)"]
-    site.asked()
+    site.requests()
     follower = SchemaFollower(site.registries.of, table.commit, look_s=3600, clock=clock)
     follower.follow(ONE, binding)
     assert sorted(json.loads(table.properties[SCHEMAS])) == ["7", "8"]
-    first = site.asked()
+    first = site.requests()
     assert [
         first.count(f"subjects/{each}/versions") for each in ("orders-value", "orders-Order")
     ] == [1, 1]
@@ -175,11 +175,11 @@ def test_a_tierer_follows_the_subjects_that_plan_shows_and_asks_each_now_and_the
     assert follower.follow(ONE, again) is None
     assert follower.follow(TWO, again) == ()
     assert not [
-        path for path in site.asked() if path.endswith("/versions") and "subjects" in path
+        path for path in site.requests() if path.endswith("/versions") and "subjects" in path
     ]
     clock.now += 3600
     assert follower.follow(ONE, again) == ()
-    assert site.asked() == ["schemas/ids/8/versions"]
+    assert site.requests() == ["schemas/ids/8/versions"]
 
 
 def test_a_subject_that_cannot_be_told_silences_no_other_table(site: Site) -> None:
@@ -199,7 +199,7 @@ def test_an_id_that_the_ledger_has_as_unknown_is_a_bad_record_on_both_sides(site
     decoded = Decoders(site.registries.of)(str(ONE), SCHEMA, binding).decode(raw)
     task = shipped_decoder(str(ONE), SCHEMA, binding).decode(raw)
     assert [decoded.outcomes, task.outcomes] == [Outcomes(skipped=1)] * 2
-    assert (task.needs, site.asked()) == (frozenset(), [])
+    assert (task.needs, site.requests()) == (frozenset(), [])
     # When it is taken up, rows change: cuts of before end by name, and tails are read anew.
     later = replace(bound({7: OLD_MARK}), on_error="skip")
     assert decoding_key(SCHEMA, binding) != decoding_key(SCHEMA, later)
