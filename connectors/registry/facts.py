@@ -40,7 +40,9 @@ def record_name(writer: WriterSchema | Unknown | None) -> str | None:
 
 def mark_of(writer: WriterSchema | Unknown | None) -> str | None:
     """Return what a ledger has of a schema; None: the registry was not asked."""
-    return writer.mark if isinstance(writer, Unknown) else writer and writer.fingerprint
+    if isinstance(writer, Unknown):
+        return writer.mark
+    return None if writer is None else writer.fingerprint
 
 
 class SchemaReports:

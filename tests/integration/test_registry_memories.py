@@ -57,10 +57,13 @@ class Site:
 
     texts: dict[int, str] = field(default_factory=dict)
     subjects: dict[str, dict[int, int]] = field(default_factory=dict)
+    is_up: bool = True
     scripted: ScriptedRegistry = field(init=False)
     registries: SchemaRegistries = field(init=False)
 
     def answer(self, path: str) -> Reply:
+        if not self.is_up:
+            return Reply(status=500)
         match path.strip("/").split("/"):
             case ["schemas", "ids", number] if int(number) in self.texts:
                 return Reply({"schema": self.texts[int(number)]})
@@ -76,8 +79,8 @@ class Site:
             case ["subjects", subject, "versions"] if subject in self.subjects:
                 return Reply(sorted(self.subjects[subject]))
             case ["subjects", subject, "versions", version]:
-                number = self.subjects[subject][int(version)]
-                return Reply({"id": number, "schema": self.texts[number]})
+                schema_id = self.subjects[subject][int(version)]
+                return Reply({"id": schema_id, "schema": self.texts[schema_id]})
         return missing()
 
     def requests(self) -> list[str]:
@@ -90,7 +93,7 @@ class Site:
 def site() -> Iterator[Site]:
     site = Site({7: OLD}, {"orders-value": {1: 7}})
     with ExitStack() as stack:
-        site.scripted = stack.enter_context(scripted_registry(lambda path: site.answer(path)))
+        site.scripted = stack.enter_context(scripted_registry(site.answer))
         site.registries = stack.enter_context(
             SchemaRegistries({"": {"url": site.scripted.url}})
         )
@@ -242,7 +245,7 @@ def test_requests_and_failures_of_a_registry_are_counted(site: Site) -> None:
     decoders.ask(str(ONE), binding, [7])
     (state,) = site.registries.states()
     assert (state.name, state.requests, state.failures) == ("", 1, 0)
-    site.answer = lambda _path: Reply(status=500)  # type: ignore[method-assign]
+    site.is_up = False
     with pytest.raises(SchemaRegistryUnavailable):
         decoders.ask(str(TWO), binding, [7])
     (later,) = site.registries.states()
