@@ -20,7 +20,7 @@ from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import InternalError, SchemasNeeded
-from planner.evolution.changes import Path, paths_of
+from planner.evolution.changes import Path, paths_of, schema_of_rows
 from planner.evolution.ledger import NO_SCHEMA
 from planner.evolution.writer_types import WriterSchema
 from planner.names import KAFKA_VALUE, TableName
@@ -32,6 +32,8 @@ from planner.seam.watermark import Outcomes
 
 #: A statement that meets a new schema waits so long at most; an unknown id's grace time is inside.
 TIMEOUT_S = 30.0
+#: Ids that are asked for together. Records that are not Avro may have thousands, and what is known of some is kept when time ends.
+_AT_ONCE = 300
 
 #: What a registry answered, by schema id (``connectors.decoding.writers.FIXED_ID`` for a table's fixed schema). Picklable.
 Answer = WriterText | UnusableSchema | UnknownSchema
@@ -119,7 +121,10 @@ class Decoders:
         with self._lock:
             ledger.check_room(TableName.parse(table), self._met[table].union(ids))
             self._met[table].update(ids)
-        self.add(table, binding, self.look_up(table, binding, ids))
+        in_order = sorted(ids)
+        for start in range(0, len(in_order), _AT_ONCE):
+            some = in_order[start : start + _AT_ONCE]
+            self.add(table, binding, self.look_up(table, binding, some))
         self.check(table, binding)
 
     def look_up(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:
@@ -140,42 +145,41 @@ class Decoders:
         return answers
 
     def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[Path]:
-        """Return the fields of all schemas in the table's ledger that the registry still has as they were. Raises as ``ask``."""
-        entries = _avro(binding).ledger.fingerprints
+        """Return the fields of rows by all schemas in the table's ledger that the registry still has as they were.
+
+        Raises as ``ask``.
+        """
+        form = _avro(binding)
+        entries = form.ledger.fingerprints
         era = _Era()
         era.add(
             self.look_up(table, binding, [at for at in entries if entries[at] not in NO_SCHEMA])
         )
         schemas = [era.writers.get(at) for at in entries]
-        return frozenset[Path]().union(
-            *(
-                paths_of(each)
-                for each in schemas
-                if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
-            )
-        )
+        rows = [
+            schema_of_rows(each, form.record)
+            for each in schemas
+            if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
+        ]
+        return frozenset[Path]().union(*(paths_of(each) for each in rows if each is not None))
 
     def check(self, table: str, binding: Binding) -> bool:
         """Check what this process knows of ids against the table's ledger; ids that it has not met yet are not asked for.
 
-        Ids that the registry lacked when this process met them, and that the ledger has a schema of by now, are asked for
-        again. Return whether there were some: their records were bad ones here until now.
+        Those that the registry lacked, and another process has taken up since, are asked for again. Return whether there were
+        some: their records were bad ones here until now.
 
         Raises:
             SchemaRegistryChanged: one means another schema than when records with it were tiered.
-            SchemaRegistryUnavailable, BadConfig: as ``ask``.
+            SchemaRegistryUnavailable, BadConfig: as ``ask``, where one is asked for again.
         """
-        if not (isinstance(binding.format, AvroFormat) and binding.format.ledger.fingerprints):
+        if not isinstance(binding.format, AvroFormat) or not binding.format.ledger.fingerprints:
             return False
         ledger, era = binding.format.ledger, self._era(table, binding.format)
-        late = [
-            at
-            for at, answer in list(era.answers.items())
-            if isinstance(answer, UnknownSchema)
-            and ledger.fingerprints.get(at) not in (None, *NO_SCHEMA)
-        ]
+        changed = ledger.changed(era.writers.fingerprints)
+        late = [each for each in changed if isinstance(era.answers.get(each), UnknownSchema)]
         if late and self._registry_of is not None:
-            era.add(self.look_up(table, binding, late))
+            self.add(table, binding, self.look_up(table, binding, late))
         ledger.check(TableName.parse(table), era.writers.fingerprints)
         return bool(late)
 

@@ -9,7 +9,16 @@ from connectors.decoding.writers import Writers
 from connectors.registry.decoders import Decoders
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
 from planner.evolution.applying import applied
-from planner.evolution.changes import Change, Decide, Evolution, Evolving, Path, evolve
+from planner.evolution.changes import (
+    Change,
+    Decide,
+    Evolution,
+    Evolving,
+    Path,
+    evolve,
+    schema_of_rows,
+)
+from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -63,10 +72,10 @@ class _Deciding:
 
     def __call__(self, schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
         table, fingerprints = self.table, self.writers.fingerprints
-        form = self._format(properties)
-        form.ledger.check(table, {each: fingerprints[each] for each in self.ids})
-        form.ledger.check_room(table, self.ids)
-        new = [at for at in self.ids if form.ledger.fingerprints.get(at) != fingerprints[at]]
+        binding, ledger = self._newest(properties)
+        ledger.check(table, {each: fingerprints[each] for each in self.ids})
+        ledger.check_room(table, self.ids)
+        new = [at for at in self.ids if ledger.fingerprints.get(at) != fingerprints[at]]
         changes: list[Change] = []
         self.misfit = None
         for index, schema_id in enumerate(new):
@@ -74,7 +83,7 @@ class _Deciding:
             if not isinstance(writer, WriterSchema):
                 continue
             try:
-                evolution = needed(table, schema, form, (schema_id, writer), self.earlier)
+                evolution = needed(table, schema, binding, (schema_id, writer), self.earlier)
             except SchemaIncompatible as misfit:
                 self.misfit, new = misfit, new[:index]
                 break
@@ -82,10 +91,10 @@ class _Deciding:
             changes += evolution.changes
         if not new:
             return None
-        more = form.ledger.with_schemas({at: fingerprints[at] for at in new})
+        more = ledger.with_schemas({at: fingerprints[at] for at in new})
         return Evolving(tuple(changes), more.text)
 
-    def _format(self, properties: Mapping[str, str]) -> AvroFormat:
+    def _newest(self, properties: Mapping[str, str]) -> tuple[Binding, SchemaLedger]:
         binding = parse_binding(self.table, properties)
         if binding is None or not isinstance(binding.format, AvroFormat):
             raise BadBinding(
@@ -97,13 +106,13 @@ class _Deciding:
                 f"{self.table}: a person accepted that ids mean other schemas; plan again.",
                 table=str(self.table),
             )
-        return binding.format
+        return binding, binding.format.ledger
 
 
 def needed(
     table: TableName,
     schema: TableSchema,
-    form: AvroFormat,
+    binding: Binding,
     numbered: tuple[int, WriterSchema],
     earlier: Collection[Path] = (),
 ) -> Evolution:
@@ -113,12 +122,15 @@ def needed(
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
     schema_id, writer = numbered
-    if form.evolution == "none" or form.record not in (None, writer.root.value.name):
+    form = binding.format
+    assert isinstance(form, AvroFormat)  # noqa: S101 - as its caller checks
+    rows = schema_of_rows(writer, form.record)
+    if form.evolution == "none" or rows is None:
         return Evolution()
-    evolution = evolve(schema, writer, earlier)
+    evolution = evolve(schema, rows, earlier, binding.key_column(schema))
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
-        name = writer.root.value.name or writer.root.value.kind
+        name = rows.root.value.name or rows.root.value.kind
         raise SchemaIncompatible(
             f"{table}: schema id {schema_id} ({name}) does not fit: {misfit}, which no change makes one; register a schema that "
             f"fits, or set the table's property {ON_INCOMPATIBLE} to error, by which such records are bad ones.",

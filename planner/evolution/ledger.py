@@ -22,8 +22,8 @@ UNREADABLE = "unreadable"
 #: Entries that say nothing of what the id means.
 NO_SCHEMA = frozenset({UNKNOWN, UNREADABLE})
 
-#: Ids in one ledger, some 45 bytes of each metadata file for one. Topics of many record types have hundreds.
-MAX_IDS = 1_000
+#: Ids in one ledger, each 20 to 45 bytes of every metadata file. Topics of many record types have hundreds.
+MAX_IDS = 10_000
 
 _ERA = "era"
 
