@@ -102,6 +102,17 @@ SWITCHES = (
         ),
     ),
     Switch(
+        "S3",
+        "keep what a registry answered for every era",
+        "connectors/registry/decoders.py",
+        'return f"{table} {form.era}"',
+        'return ""',
+        (
+            "tests/integration/test_registry_memories.py::"
+            "test_a_new_era_of_a_table_asks_again_and_other_tables_have_what_they_had",
+        ),
+    ),
+    Switch(
         "S4",
         "bring a dropped column back",
         "planner/evolution/changes.py",
@@ -130,6 +141,17 @@ SWITCHES = (
             f"{SCHEMAS}::test_an_id_is_asked_for_until_its_grace_is_over",
             "tests/integration/test_schema_registry_faults.py::"
             "test_unknown_ids_wait_together_and_again_after_a_minute_of_silence",
+        ),
+    ),
+    Switch(
+        "S5",
+        "ask the registry about an id that the ledger has as unknown",
+        "connectors/decoding/avro/decoder.py",
+        "if schema_id in self._format.unknown:",
+        "if False:",
+        (
+            "tests/integration/test_registry_memories.py::"
+            "test_an_id_that_the_ledger_has_as_unknown_is_a_bad_record_on_both_sides",
         ),
     ),
     Switch(
