@@ -98,7 +98,7 @@ class Tierer:
         options = {"url": story.url, "max.retries": "1"}
         self._registry = SchemaRegistry(options, unknown_id_grace_s=GRACE_S)
         self.follower = SchemaFollower(
-            lambda _: self._registry,
+            lambda *_: self._registry,
             functools.partial(evolve_table, self._catalogs),
             timeout_s=8,
         )

@@ -108,9 +108,9 @@ def verified(live: LiveServer, table: TableName, folder: Path, *options: str) ->
     sections = {f"catalogs.{name}": each for name, each in live.settings.catalogs.items()}
     sections["kafka"] = dict(live.settings.kafka)
     lines = []
-    for section, options in sections.items():
+    for section, values in sections.items():
         lines.append(f"[{section}]")
-        lines += [f'"{key}" = {json.dumps(each)}' for key, each in options.items()]
+        lines += [f'"{key}" = {json.dumps(each)}' for key, each in values.items()]
     config = folder / "thermocline.toml"
     config.write_text("\n".join(lines))
     done = CliRunner().invoke(
