@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
@@ -72,9 +72,10 @@ def _commit(table: TableName, loaded: Table, evolving: Evolving) -> None:
     properties = {SCHEMAS: evolving.ledger}
     if evolving.changes:
         try:
-            with transaction.update_schema() as update:
-                for change in evolving.changes:
-                    _apply(update, change)
+            for changes in _independent(evolving.changes):
+                with transaction.update_schema() as update:
+                    for change in changes:
+                        _apply(update, change)
         except ValueError as error:
             raise _refused(table, evolving.changes, error) from None
         added = [change for change in evolving.changes if isinstance(change, AddColumn)]
@@ -96,6 +97,19 @@ def _refused(
         f"table so that it can be made, or set its property {SCHEMA_EVOLUTION} to none, by which the columns stay as they are.",
         table=str(table),
     )
+
+
+def _independent(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """Split into runs without a change of what another one of the run changed: one update of pyiceberg's takes none."""
+    start, paths = 0, set[tuple[str, ...]]()
+    for index, change in enumerate(changes):
+        path = tuple(change.path)
+        if any(path[:depth] in paths for depth in range(1, len(path) + 1)):
+            yield changes[start:index]
+            start, paths = index, set()
+        paths.add(path)
+    if changes:
+        yield changes[start:]
 
 
 def _apply(update: UpdateSchema, change: Change) -> None:

@@ -16,6 +16,7 @@ from connectors.iceberg.create import NAME_MAPPING, NewTable, create_table
 from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.types import parsed_schema
 from planner.errors import CatalogUnavailable, SchemaIncompatible
+from planner.evolution.applying import applied
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolution, Evolving, evolve
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
@@ -113,6 +114,28 @@ def test_a_schema_without_changes_is_in_the_ledger(catalogs: Catalogs) -> None:
     assert schema_of(catalogs) == before
     properties = catalogs.load(TABLE).metadata.properties
     assert SchemaLedger.parse(TABLE, properties[SCHEMAS]).fingerprints.keys() == {3, 4}
+
+
+def test_schemas_that_change_the_same_fields_are_one_commit(catalogs: Catalogs) -> None:
+    """The second widens what the first adds, and adds to it."""
+    q = {"type": "record", "name": "Q", "fields": [{"name": "x", "type": "int"}]}
+    wider = [{"name": "x", "type": "long"}, {"name": "y", "type": "int"}]
+    trees = [
+        writer({"id": "int", "at": q, "n": "int"}),
+        writer({"id": "long", "at": {**q, "fields": wider}, "n": "long"}),
+    ]
+
+    def decide(schema: TableSchema, _: object) -> Evolving:
+        first = evolve(schema, trees[0]).changes
+        second = evolve(applied(schema, first), trees[1]).changes
+        return Evolving((*first, *second), "{}")
+
+    before = len(catalogs.load(TABLE).metadata.metadata_log)
+    evolve_table(catalogs, TABLE, decide)
+    assert len(catalogs.load(TABLE).metadata.metadata_log) == before + 1
+    assert [evolve(schema_of(catalogs), tree) for tree in trees] == [Evolution()] * 2
+    kinds = {column.name: str(column.type) for column in schema_of(catalogs).columns}
+    assert (kinds["id"], kinds["n"]) == ("int64", "int64")
 
 
 def interrupted(decide: Decide, other: Callable[[], object], times: int) -> Decide:

@@ -134,19 +134,6 @@ def test_an_outage_is_never_kept_and_an_answer_always() -> None:
         assert len(scripted.paths) == 2
 
 
-def test_a_registry_that_was_replaced_is_asked_again_once_a_person_says_so() -> None:
-    replies = [schema(), Reply({"schema": '"long"'})]
-    with (
-        scripted_registry(lambda _path: replies.pop(0)) as scripted,
-        SchemaRegistry({"url": scripted.url}) as registry,
-    ):
-        for text in ('"int"', '"long"'):
-            for _ in range(2):
-                assert registry.by_id(7, timeout_s=10) == WriterText(7, text, {}, "AVRO")
-            registry.forget()
-        assert len(scripted.paths) == 2
-
-
 def test_unknown_ids_wait_together_and_again_after_a_minute_of_silence() -> None:
     clock = Clock()
 

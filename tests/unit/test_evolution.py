@@ -13,7 +13,7 @@ from planner.errors import BadBinding, SchemaRegistryChanged
 from planner.evolution.applying import applied
 from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, parse_schema
 from planner.evolution.changes import Evolution, evolve, paths_of
-from planner.evolution.ledger import SchemaLedger
+from planner.evolution.ledger import UNKNOWN, UNREADABLE, SchemaLedger
 from planner.evolution.promotions import is_promotion
 from planner.evolution.table_types import table_type
 from planner.names import TableName
@@ -401,5 +401,7 @@ def test_a_ledger_keeps_what_an_id_meant() -> None:
     ledger.check(TABLE, {7: "a", 8: "d"})
     with pytest.raises(SchemaRegistryChanged, match="another schema under id 7 than"):
         ledger.check(TABLE, {7: "c"})
+    again = SchemaLedger({7: UNKNOWN, 8: UNREADABLE}).with_schemas({7: "c", 8: "d"})
+    assert again.fingerprints == {7: "c", 8: "d"}
     with pytest.raises(BadBinding, match="is not a ledger of schemas"):
         SchemaLedger.parse(TABLE, "[1]")
