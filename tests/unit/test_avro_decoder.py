@@ -285,21 +285,6 @@ def test_a_type_that_does_not_fit_names_field_writer_and_column() -> None:
     )
 
 
-@pytest.mark.parametrize("fast_from", PATHS)
-def test_a_number_beyond_a_column_that_is_not_wide_yet_is_no_reason_to_skip_it(
-    fast_from: int | None,
-) -> None:
-    with pytest.raises(UndecodableRecord) as caught:
-        column_of(
-            FLOW.replace('"int"', '"long"'), A, b"\x80\x80\x80\x80\x10", fast_from=fast_from
-        )
-    assert str(caught.value) == (
-        "t: the record at partition 0, offset 0 does not decode: field a: the number is beyond int; have `thermocline tier` or "
-        "`thermocline schemas evolve` widen the column; where the number is wrong, correct its producer and run `thermocline "
-        "skip t --partition 0 --offset 0`, or choose error policy null or skip for the table."
-    )
-
-
 NODE = (
     '{"type": "record", "name": "N", "fields": [{"name": "x", "type": %s}, '
     '{"name": "next", "type": ["null", "N"]}]}'

@@ -359,18 +359,9 @@ def _octets(plan: Plan) -> Read:
     return lambda cursor: read_bytes(cursor, path)
 
 
-class WideNumber(Unfit):
-    """A number of a long in a column that is an int, at least until the writer's schema is taken up."""
-
-    cure = (
-        "have `thermocline tier` or `thermocline schemas evolve` widen the column; where the number is wrong, correct its "
-        "producer and run"
-    )
-
-
 def _within_int(number: int, path: str) -> int:
     if not -(1 << 31) <= number < 1 << 31:
-        raise WideNumber(path, "the number is beyond int")
+        raise Unfit(path, "the number is beyond int")
     return number
 
 
