@@ -275,17 +275,28 @@ class ColdStore(Protocol):
         """
 
 
+#: Ids of schemas that some records were written with; none of no records. None: not known.
+WriterIds = frozenset[int] | None
+
+
+def all_ids(first: WriterIds, second: WriterIds) -> WriterIds:
+    """Return the ids of the records of both."""
+    return None if first is None or second is None else first | second
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """One raw batch after decoding.
 
     ``rows`` has the table's schema, metadata columns included. ``outcomes`` counts every record of the batch. With
     ``needs`` both are to be thrown away: a decoder that was given what these ids name must decode the batch again.
+    ``writer_ids`` are the schemas that its records were written with, by which alone they were read; None: not known.
     """
 
     rows: pa.RecordBatch
     outcomes: Outcomes
     needs: frozenset[int] = frozenset()
+    writer_ids: WriterIds = None
 
 
 class Decoder(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.fields import Field
 from planner.errors import BadBinding, UndecodableRecord
 from planner.names import KAFKA_ERROR, KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE, shell_word
-from planner.ports import Decoded
+from planner.ports import Decoded, WriterIds, all_ids
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.watermark import Outcomes
@@ -50,7 +51,7 @@ class Portion:
 
     ``exactly`` reads one of those at ``doubtful``: a value per field, as ``arrays.exact_leaf`` takes them, or it raises
     ``Unfit``. Both positions ascend. A record with a value that is in neither is none of the table's, and counts as
-    skipped. With ``needs`` nothing else counts (``planner.ports.Decoded``).
+    skipped. With ``needs`` nothing else counts. ``needs`` and ``writer_ids`` as in ``planner.ports.Decoded``.
     """
 
     positions: Sequence[int]
@@ -58,6 +59,7 @@ class Portion:
     doubtful: Sequence[int]
     exactly: Callable[[int], tuple[Any, ...]]
     needs: frozenset[int] = frozenset()
+    writer_ids: WriterIds = None
 
 
 class RecordReader(Protocol):
@@ -118,6 +120,7 @@ class TableDecoder:
             pa.concat_batches([each.rows for each in decoded]),
             sum((each.outcomes for each in decoded), Outcomes(skipped=len(batch) - len(left))),
             frozenset[int]().union(*(each.needs for each in decoded)),
+            reduce(all_ids, (each.writer_ids for each in decoded)),
         )
 
     def without_skips(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -148,7 +151,8 @@ class TableDecoder:
         outcomes = Outcomes(
             rows=count, skipped=len(batch) - tombstones - count, tombstones=tombstones
         )
-        return Decoded(self._rows(batch, positions, payload, errors), outcomes)
+        rows = self._rows(batch, positions, payload, errors)
+        return Decoded(rows, outcomes, writer_ids=portion.writer_ids)
 
     def _read_exactly(
         self, batch: pa.RecordBatch, portion: Portion

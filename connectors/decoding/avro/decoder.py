@@ -69,7 +69,7 @@ class AvroRecords:
         if is_small or column.nbytes > _MOST_BYTES:
             values = column.to_pylist()
             present = [at for at, value in enumerate(values) if value is not None]
-            return self._portion((), self._nothing, present, values.__getitem__)
+            return self._portion((), self._nothing, present, values.__getitem__, frozenset())
         return self._columnar(column)
 
     def _portion(
@@ -78,19 +78,32 @@ class AvroRecords:
         columns: Sequence[pa.Array],
         doubtful: Iterable[int],
         raw_at: Callable[[int], bytes],
+        writer_ids: frozenset[int],
     ) -> Portion:
-        """Complete a portion with the doubtful records; ``raw_at`` gives the bytes of one."""
+        """Complete a portion with the doubtful records; ``raw_at`` gives the bytes of one.
+
+        ``writer_ids`` are those of the others.
+        """
         is_fixed = self._format.fixed is not None
         needs: set[int] = set()
+        doubtful_ids: set[int] = set()
+        has_unknown = False
         readable: dict[int, tuple[ExactRecord, bytes, int] | Unfit] = {}
         for at in doubtful:
             raw = raw_at(at)
             try:
                 schema_id, start = schema_of(raw, is_fixed=is_fixed)
-                paths = self._paths(schema_id)
             except Unfit as unfit:
                 readable[at] = unfit
                 continue
+            try:
+                paths = self._paths(schema_id)
+            except Unfit as unfit:
+                # It may become known: then the record is another row.
+                has_unknown = True
+                readable[at] = unfit
+                continue
+            doubtful_ids.add(schema_id)
             if paths is None:
                 needs.add(schema_id)
             elif not paths[0].is_other(raw, start):
@@ -103,14 +116,16 @@ class AvroRecords:
             record, raw, start = one
             return record.read(raw, start)
 
-        return Portion(positions, columns, list(readable), exactly, frozenset(needs))
+        every_id = None if has_unknown else writer_ids | doubtful_ids
+        return Portion(positions, columns, list(readable), exactly, frozenset(needs), every_id)
 
     def _columnar(self, column: pa.Array) -> Portion:
         """Read the records of each schema together, in one buffer; then put them in their order."""
         batch = Batch(column)
         is_left = np.asarray(column.is_valid())
         first_byte = PREFIX_BYTES if self._format.fixed is None else 0
-        groups = list(self._groups(batch, is_left))
+        by_id = list(self._groups(batch, is_left))
+        groups = [group for _, group in by_id]
         positions: Sequence[int] = ()
         columns = self._nothing
         if groups:
@@ -118,10 +133,11 @@ class AvroRecords:
             is_left[rows] = False
             positions = range(len(column)) if len(rows) == len(column) else rows.tolist()
         doubtful = np.flatnonzero(is_left).tolist()
-        return self._portion(positions, columns, doubtful, batch.raw)
+        writer_ids = frozenset(schema_id for schema_id, _ in by_id)
+        return self._portion(positions, columns, doubtful, batch.raw, writer_ids)
 
-    def _groups(self, batch: Batch, is_left: Bools) -> Iterator[Group]:
-        """Yield the records of each schema that the fast path can read."""
+    def _groups(self, batch: Batch, is_left: Bools) -> Iterator[tuple[int, Group]]:
+        """Yield the records of each schema that the fast path can read, with its id."""
         rows = np.flatnonzero(is_left)
         ids: NDArray[Any] = np.full(len(rows), FIXED_ID)
         if self._format.fixed is None:
@@ -138,7 +154,7 @@ class AvroRecords:
             except Unfit:
                 continue
             if paths is not None and paths[1] is not None:
-                yield Group(paths[1], of_id)
+                yield schema_id, Group(paths[1], of_id)
 
     def _paths(self, schema_id: int) -> tuple[ExactRecord, FieldSteps | None] | None:
         """Return how the records of a schema are read; None where it is not there yet.

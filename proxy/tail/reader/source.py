@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Protocol
 
 import pyarrow as pa
 
 from planner.errors import SchemasNeeded
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import Decoded
+from planner.ports import Decoded, all_ids
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.watermark import Outcomes
@@ -111,4 +112,6 @@ def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
     for batch in several:
         extend(ranges, batch.ranges)
         epochs |= batch.epochs
-    return DecodedBatch(Decoded(rows, outcomes), tuple(ranges.values()), epochs=epochs)
+    ids = reduce(all_ids, (item.decoded.writer_ids for item in several))
+    decoded = Decoded(rows, outcomes, writer_ids=ids)
+    return DecodedBatch(decoded, tuple(ranges.values()), epochs=epochs)
