@@ -10,7 +10,7 @@ import functools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import InternalError, SchemasNeeded
-from planner.evolution.changes import Path, paths_of
+from planner.evolution.changes import Path, paths_of, schema_of_rows
 from planner.evolution.conversions import Heritage, conversions
 from planner.evolution.ledger import UNKNOWN
 from planner.evolution.writer_types import WriterSchema
@@ -36,6 +36,8 @@ from planner.seam.watermark import Outcomes
 
 #: A statement that meets a new schema waits so long at most; an unknown id's grace time is inside.
 TIMEOUT_S = 30.0
+#: Ids that are asked for together. Records that are not Avro may have thousands, and what is known of some is kept when time ends.
+_AT_ONCE = 300
 
 #: What a registry answered, by schema id (``connectors.decoding.writers.FIXED_ID`` for a table's fixed schema). Picklable.
 Answer = WriterText | UnusableSchema | UnknownSchema
@@ -118,7 +120,10 @@ class Decoders:
         """
         with self._lock:
             self._met[table].update(ids)
-        self.add(binding, self.look_up(table, binding, ids))
+        in_order = sorted(ids)
+        for start in range(0, len(in_order), _AT_ONCE):
+            some = in_order[start : start + _AT_ONCE]
+            self.add(binding, self.look_up(table, binding, some))
         self.check(table, binding)
 
     def look_up(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:
@@ -139,28 +144,39 @@ class Decoders:
         return answers
 
     def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[Path]:
-        """Return the fields of all schemas in the table's ledger that the registry still has as they were. Raises as ``ask``."""
-        entries = _avro(binding).ledger.fingerprints
+        """Return the fields of rows by all schemas in the table's ledger that the registry still has as they were.
+
+        Raises as ``ask``.
+        """
+        form = _avro(binding)
+        entries = form.ledger.fingerprints
         era = _Era()
         era.add(self.look_up(table, binding, [at for at in entries if entries[at] != UNKNOWN]))
         schemas = [era.writers.get(at) for at in entries]
-        return frozenset[Path]().union(
-            *(
-                paths_of(each)
-                for each in schemas
-                if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
-            )
-        )
+        rows = [
+            schema_of_rows(each, form.record)
+            for each in schemas
+            if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
+        ]
+        return frozenset[Path]().union(*(paths_of(each) for each in rows if each is not None))
 
     def check(self, table: str, binding: Binding) -> None:
         """Check what this process knows of ids against the table's ledger; ids that it has not met yet are not asked for.
 
+        Those that the registry lacked, and another process has taken up since, are asked for again.
+
         Raises:
             SchemaRegistryChanged: one means another schema than when records with it were tiered.
+            SchemaRegistryUnavailable, BadConfig: as ``ask``, where one is asked for again.
         """
-        if isinstance(binding.format, AvroFormat) and binding.format.ledger.fingerprints:
-            today = self._era(binding.format).writers.fingerprints
-            binding.format.ledger.check(TableName.parse(table), today)
+        if not isinstance(binding.format, AvroFormat) or not binding.format.ledger.fingerprints:
+            return
+        ledger, era = binding.format.ledger, self._era(binding.format)
+        changed = ledger.changed(era.writers.fingerprints)
+        late = [each for each in changed if isinstance(era.answers.get(each), UnknownSchema)]
+        if late and self._registry_of is not None:
+            self.add(binding, self.look_up(table, binding, late))
+        ledger.check(TableName.parse(table), era.writers.fingerprints)
 
     def heritage(
         self, table: str, binding: Binding, before: TableSchema, after: TableSchema
@@ -169,7 +185,13 @@ class Decoders:
         steps = conversions(before, after)
         if steps is None or not isinstance(binding.format, AvroFormat):
             return None
-        fields = [payload_fields(table, schema, binding) for schema in (before, after)]
+        values = []
+        for schema in (before, after):
+            key = binding.key_column(schema)
+            if key is not None and steps.get(key.name) != "same":
+                return None
+            others = tuple(column for column in schema.columns if column is not key)
+            values.append(payload_fields(table, replace(schema, columns=others), binding))
         carries_record = functools.partial(
             carries_over,
             steps=steps,
@@ -181,7 +203,7 @@ class Decoders:
         @functools.cache
         def carries_id(schema_id: int) -> bool:
             writer = writers.get(schema_id)
-            return isinstance(writer, WriterSchema) and carries_record(writer, *fields)
+            return isinstance(writer, WriterSchema) and carries_record(writer, *values)
 
         return Heritage(steps, lambda ids: ids is not None and all(map(carries_id, ids)))
 

@@ -101,7 +101,13 @@ class SchemaShipping:
                 raise
             self._hush(form)
         self.decoders.check(str(table), binding)
-        return self.decoders.answers(str(table), binding, ids)
+        # Tasks cannot ask, and nothing else says of these that their records are bad ones.
+        unknown = {
+            each: UnknownSchema(f"schema id {each}")
+            for each, entry in form.ledger.fingerprints.items()
+            if entry == UNKNOWN
+        }
+        return {**unknown, **self.decoders.answers(str(table), binding, ids)}
 
     def versions(self, binding: Binding) -> frozenset[int]:
         """Return the ids of the versions of the topic's subject; without one, none.

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from connectors.decoding.writers import Unknown, Writers
 from connectors.registry.decoders import Decoders
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
-from planner.evolution.changes import Decide, Evolution, Evolving, Path, evolve
+from planner.evolution.changes import (
+    Decide,
+    Evolution,
+    Evolving,
+    Path,
+    evolve,
+    schema_of_rows,
+)
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -27,7 +34,7 @@ def take_up(
 ) -> tuple[Evolving, ...]:
     """Bring schemas by id into the table: what they need of it, and themselves into its ledger. Return what was committed.
 
-    One commit for each schema that the ledger lacks, also where nothing has to evolve.
+    One commit for each schema that the ledger lacks, also where nothing has to evolve, and one for all ids that have none.
 
     Raises:
         SchemaRegistryUnavailable, SchemaRegistryChanged, BadConfig: as ``Decoders.ask``.
@@ -41,17 +48,23 @@ def take_up(
     done = []
     earlier = decoders.paths_of_ledger(str(table), binding) if ids else frozenset()
     era = binding.format.ledger.era if isinstance(binding.format, AvroFormat) else 0
-    for schema_id in sorted(ids):
-        committed = commit(table, _decision(table, schema_id, writers, (era, earlier)))
+    unknown = sorted(each for each in ids if isinstance(writers.get(each), Unknown))
+    steps = [unknown] if unknown else []
+    steps += [[each] for each in sorted(ids) if each not in set(unknown)]
+    for step in steps:
+        committed = commit(table, _decision(table, step, writers, (era, earlier)))
         if committed is not None:
             done.append(committed)
     return tuple(done)
 
 
 def _decision(
-    table: TableName, schema_id: int, writers: Writers, before: tuple[int, Collection[Path]]
+    table: TableName,
+    ids: Sequence[int],
+    writers: Writers,
+    before: tuple[int, Collection[Path]],
 ) -> Decide:
-    """``before`` are the era for which this is decided, and the fields of schemas taken up earlier."""
+    """``ids`` are one, or all without a schema. ``before``: the era of the decision, and the fields of earlier schemas."""
     era, earlier = before
 
     def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
@@ -61,22 +74,23 @@ def _decision(
                 f"{table}: the table has no Avro records any more; plan again.",
                 table=str(table),
             )
-        fingerprint = writers.fingerprints[schema_id]
+        today = writers.fingerprints
+        fingerprints = {each: today[each] for each in ids}
         ledger = binding.format.ledger
         if ledger.era != era:
             raise TieringConflict(
                 f"{table}: a person accepted that ids mean other schemas; plan again.",
                 table=str(table),
             )
-        ledger.check(table, {schema_id: fingerprint})
-        if ledger.fingerprints.get(schema_id) == fingerprint:
+        ledger.check(table, fingerprints)
+        more = ledger.with_schemas(fingerprints)
+        if more == ledger:
             return None
-        more = ledger.with_schemas({schema_id: fingerprint}).text
-        writer = writers.get(schema_id)
+        writer = writers.get(ids[0])
         if isinstance(writer, Unknown) or writer is None:
-            return Evolving((), more)
-        evolution = needed(table, schema, binding.format, (schema_id, writer), earlier)
-        return Evolving(evolution.changes, more)
+            return Evolving((), more.text)
+        evolution = needed(table, schema, binding, (ids[0], writer), earlier)
+        return Evolving(evolution.changes, more.text)
 
     return decide
 
@@ -84,7 +98,7 @@ def _decision(
 def needed(
     table: TableName,
     schema: TableSchema,
-    form: AvroFormat,
+    binding: Binding,
     numbered: tuple[int, WriterSchema],
     earlier: Collection[Path] = (),
 ) -> Evolution:
@@ -94,12 +108,15 @@ def needed(
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
     schema_id, writer = numbered
-    if form.evolution == "none" or form.record not in (None, writer.root.value.name):
+    form = binding.format
+    assert isinstance(form, AvroFormat)  # noqa: S101 - as its caller checks
+    rows = schema_of_rows(writer, form.record)
+    if form.evolution == "none" or rows is None:
         return Evolution()
-    evolution = evolve(schema, writer, earlier)
+    evolution = evolve(schema, rows, earlier, binding.key_column(schema))
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
-        name = writer.root.value.name or writer.root.value.kind
+        name = rows.root.value.name or rows.root.value.kind
         raise SchemaIncompatible(
             f"{table}: schema id {schema_id} ({name}) does not fit: {misfit}, which no change makes one; register a schema that "
             f"fits, or set the table's property {ON_INCOMPATIBLE} to error, by which such records are bad ones.",

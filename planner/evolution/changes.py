@@ -100,17 +100,21 @@ Decide = Callable[[TableSchema, Mapping[str, str]], Evolving | None]
 
 
 def evolve(
-    schema: TableSchema, writer: WriterSchema, earlier: Collection[Path] = ()
+    schema: TableSchema,
+    writer: WriterSchema,
+    earlier: Collection[Path] = (),
+    key: Column | None = None,
 ) -> Evolution:
     """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``.
 
     ``earlier`` are fields of schemas that the table has taken up: one of those that has no column was dropped by a person.
+    ``key`` is the column that keys of records fill, if they do: it is no field's.
     """
     items = [
         LeftOut(item.path, "a schema of before had it, too, and its column was dropped")
         if isinstance(item, AddColumn) and item.path in earlier
         else item
-        for item in _columns(schema, record_fields(writer))
+        for item in _columns(schema, record_fields(writer), key)
     ]
     return Evolution(
         tuple(each for each in items if isinstance(each, AddColumn | Widen | MakeOptional)),
@@ -123,6 +127,15 @@ def record_fields(writer: WriterSchema) -> tuple[tuple[str, WriterType], ...]:
     """Return names and types of what becomes columns: a record's fields, or the one ``value``."""
     value = writer.root.value
     return members_of(value) if value.kind == "record" else (("value", writer.root),)
+
+
+def schema_of_rows(writer: WriterSchema, record: str | None) -> WriterSchema | None:
+    """Return the schema of the records that become rows, by their full name if not all do; None: none of its records does."""
+    root = writer.root
+    if record is None or root.value.name == record:
+        return writer
+    branches = [each for each in root.items if root.kind == "union" and each.name == record]
+    return WriterSchema(branches[0], writer.recursive) if branches else None
 
 
 def paths_of(writer: WriterSchema) -> frozenset[Path]:
@@ -148,22 +161,28 @@ def spelled_path(path: Path) -> str:
 _Item = Change | Misfit | LeftOut
 
 
-def _columns(schema: TableSchema, fields: Sequence[tuple[str, WriterType]]) -> Iterator[_Item]:
+def _columns(
+    schema: TableSchema, fields: Sequence[tuple[str, WriterType]], key: Column | None
+) -> Iterator[_Item]:
     """Match fields with columns: by the name that a column has now, then by those that it had."""
-    owners = {key: column for column in schema.columns for key in column.keys}
-    owners |= {column.name: column for column in schema.columns}
-    names = [column.name for column in schema.columns]
+    columns = [column for column in schema.columns if column is not key]
+    owners = {name: column for column in columns for name in column.keys}
+    owners |= {column.name: column for column in columns}
+    names = [column.name for column in columns]
     claimed: set[str] = set()
     for name, writer in fields:
         column = owners.get(name)
+        if key is not None and name.casefold() == key.name.casefold():
+            yield LeftOut((name,), "the column of this name is filled by records' keys")
+            continue
         if column is None or column.is_metadata or name in METADATA_COLUMNS:
             yield from _added((), name, writer, names)
             names.append(name)
             continue
         claimed.add(column.name)
         yield from _matched((column.name,), _as_field(column), writer)
-    for column in schema.payload:
-        if column.required and column.name not in claimed:
+    for column in columns:
+        if column.required and not (column.is_metadata or column.name in claimed):
             yield MakeOptional((column.name,))
 
 
@@ -185,6 +204,8 @@ def _added(above: Path, name: str, writer: WriterType, names: Sequence[str]) -> 
         )
     else:
         yield AddColumn(path, kind)
+        # What it leaves out inside.
+        yield from _matched(path, pa.field(name, kind), writer)
 
 
 def _matched(path: Path, field: pa.Field, writer: WriterType) -> Iterator[_Item]:

@@ -125,6 +125,14 @@ class WriterSchema:
         text = json.dumps(facts, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
+    @property
+    def as_value(self) -> WriterSchema:
+        """The schema of the same bytes as one value: a record becomes the field ``value`` of another; others are one value."""
+        if self.root.value.kind != "record":
+            return self
+        around = WriterType("record", fields=(WriterField("value", self.root),))
+        return WriterSchema(around, self.recursive)
+
 
 def walk(root: WriterType) -> Iterator[WriterType]:
     """Yield a type and all types in it, outer ones first."""

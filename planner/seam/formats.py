@@ -206,11 +206,48 @@ class AvroFormat:
         return "".join(f".{field_id}" for field_id in self.floors)
 
 
-RecordFormat = JsonFormat | AvroFormat
+@dataclass(frozen=True, slots=True)
+class RawFormat:
+    """Records that are one value, the bytes as they are (docs/record-formats.md). They hold no times, so ``epoch_units`` and
+    ``floors`` are empty.
+    """
+
+    name: ClassVar[str] = "raw"
+    options: ClassVar[tuple[str, ...]] = ()
+    prefixes: ClassVar[tuple[str, ...]] = ()
+    forms: ClassVar[int] = 1
+    properties: ClassVar[Mapping[str, str]] = {}
+    beyond_shape: ClassVar[str] = ""
+
+    epoch_units: tuple[tuple[int, EpochUnit], ...] = ()
+    floors: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, table: TableName, properties: Mapping[str, str]) -> RawFormat:  # noqa: ARG003
+        """As ``JsonFormat.parse``; there is no property to read."""
+        return cls()
+
+    def shape(self, on_error: str, forms: int) -> dict[str, object]:  # noqa: ARG002
+        """As ``JsonFormat.shape``: its name, which a binding adds, says all."""
+        return {}
+
+    def reads_as_at_first(self, schema: TableSchema) -> bool:  # noqa: ARG002
+        """As ``JsonFormat.reads_as_at_first``; the first forms are today's."""
+        return True
+
+
+class StringFormat(RawFormat):
+    """Records that are one text, in UTF-8."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "string"
+
+
+RecordFormat = JsonFormat | AvroFormat | RawFormat
 
 #: By ``thermocline.format``.
 FORMATS: Mapping[str, type[RecordFormat]] = {
-    each.name: each for each in (JsonFormat, AvroFormat)
+    each.name: each for each in (JsonFormat, AvroFormat, RawFormat, StringFormat)
 }
 
 

@@ -14,6 +14,7 @@ from connectors.registry.texts import UnknownSchema, WriterText
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
+from planner.seam.keys import RecordKey
 from tests.harness.builders import schema
 
 A = Column(10, "a", pa.int32())
@@ -22,6 +23,7 @@ P = Column(12, "p", pa.struct([pa.field("x", pa.int32())]))
 WIDE_P = replace(P, type=pa.struct([*P.type, pa.field("y", pa.int32())]))
 KEY = Column(13, "kafka_key", METADATA_TYPES["kafka_key"])
 WIDE = replace(A, type=pa.int64())
+KEYS = Column(14, "k", pa.string())
 
 
 def carries(
@@ -109,3 +111,22 @@ def test_what_is_not_known_does_not_carry_over() -> None:
 
 def test_records_of_json_do_not_say_what_they_lack() -> None:
     assert Decoders().heritage("lake.net.t", Binding("t"), schema(A), schema(A, B)) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([A, KEYS], [A, KEYS, B], True),
+        ([A, KEYS], [KEYS, WIDE], True),
+        ([A], [A, KEYS], False),
+        ([A, KEYS], [A], False),
+        ([A, KEYS], [A, replace(KEYS, name="other")], False),
+    ],
+)
+def test_keys_carry_over_where_their_column_stays(
+    before: list[Column], after: list[Column], expected: bool
+) -> None:
+    """Also where the writer has a field of its name, which is no matter of the column."""
+    key = RecordKey("string", KEYS.field_id)
+    fields = [("c", "string"), (KEYS.name, "long")]
+    assert carries(schema(*before), schema(*after), *fields, key=key) is expected

@@ -234,6 +234,19 @@ def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
     assert is_promotion(parse_type(before), parse_type(after)) == ((before, after) in allowed)
 
 
+@pytest.mark.parametrize("before", [{}, {"s": "struct<foo: int>"}])
+def test_members_that_differ_in_case_only_are_one(before: dict[str, str]) -> None:
+    twins = [{"name": name, "type": "int"} for name in ("foo", "Foo", "bar")]
+    inner = {"type": "record", "name": "Inner", "fields": twins}
+    evolution = evolve(schema(**before), parse_schema(record(s=inner)))
+    assert [str(each) for each in evolution.changes] == (
+        ["add s.bar int"] if before else ["add s struct<foo: int, bar: int>"]
+    )
+    assert [str(each) for each in evolution.left_out] == [
+        "field s.Foo: its name differs from another one's in case only, which SQL does not tell apart"
+    ]
+
+
 @pytest.mark.parametrize(
     ("writer", "expected"),
     [
@@ -245,6 +258,8 @@ def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
         ({"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "timestamptz"),
         ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, "uuid"),
         ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, "fixed[12]"),
+        ({"type": "fixed", "name": "F", "size": 1024}, "fixed[1024]"),
+        ({"type": "fixed", "name": "F", "size": 1025}, "binary"),
         # A logical type that may not stand there is none (specification, "Logical Types").
         (logical("string", "date"), "string"),
         (logical("bytes", "decimal", precision=2, scale=3), "binary"),
@@ -252,6 +267,10 @@ def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
         ({"type": "enum", "name": "E", "symbols": ["A"]}, "string"),
         (["int"], "int"),
         (["string", "int"], "struct<string: string, int: int>"),
+        (
+            ["string", {"type": "enum", "name": "String", "symbols": ["A"]}],
+            "struct<string: string>",
+        ),
     ],
 )
 def test_the_type_of_a_column(writer: Any, expected: str) -> None:
@@ -285,6 +304,17 @@ def test_a_fingerprint_is_of_what_the_bytes_mean() -> None:
     fingerprint = parse_schema(base).fingerprint
     assert {parse_schema(each).fingerprint for each in same} == {fingerprint}
     assert fingerprint not in {parse_schema(each).fingerprint for each in other}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [["string", "null"], "int", {"type": "array", "items": "int"}],
+    ids=["of another branch", "of another type", "of a list"],
+)
+def test_a_default_that_does_not_fit_is_no_matter_of_records(kind: Any) -> None:
+    fields = [{"name": "a", "type": kind, "default": None}]
+    text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    assert parse_schema(text).root.value.fields[0].name == "a"
 
 
 def deep(levels: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.registry.decoders import Answer, shipped_decoder
+from connectors.registry.decoders import Answer, Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.shipping import SILENCE_S, SchemaShipping
 from connectors.registry.texts import UnknownSchema, WriterText
@@ -51,6 +51,8 @@ class Registry:
     texts: dict[int, str] = field(default_factory=dict)
     versions_of: dict[str, dict[int, int]] = field(default_factory=dict)
     up: bool = True
+    #: After so many requests it is away.
+    up_to: int | None = None
     requests: list[Any] = field(default_factory=list)
 
     def of(self, _: str) -> Any:
@@ -71,7 +73,7 @@ class Registry:
 
     def _answer(self, what: object) -> None:
         self.requests.append(what)
-        if not self.up:
+        if not self.up or (self.up_to is not None and len(self.requests) > self.up_to):
             raise SchemaRegistryUnavailable("the schema registry does not answer.")
 
 
@@ -124,6 +126,44 @@ def test_a_ledger_with_another_schema_under_an_id_stops_its_table() -> None:
         shipping.of_ledger(TABLE, binding({7: "another"}))
 
 
+def test_a_schema_that_was_late_is_asked_for_again_once_the_ledger_has_it() -> None:
+    registry = Registry()
+    decoders = Decoders(registry.of)
+    decoders.ask(str(TABLE), binding(), [7])
+    registry.texts[7] = LONG
+    bound = binding({7: FINGERPRINT})
+    for _ in range(2):
+        decoder = decoders(str(TABLE), SCHEMA, bound)
+    assert registry.requests == [[7], [7]]
+    assert decoder.decode(raw_batch(framed(7, b"\2"))).rows.column("id").to_pylist() == [1]
+    registry.texts[8] = text("int")
+    with pytest.raises(SchemaRegistryChanged, match="under id 8"):
+        decoders.ask(str(TABLE), binding({8: FINGERPRINT}), [8])
+
+
+def test_fields_of_other_records_are_none_that_a_person_dropped() -> None:
+    other = '{"type":"record","name":"Refund","fields":[{"name":"why","type":"string"}]}'
+    registry = Registry({7: LONG, 8: other, 9: f"[{LONG},{other}]"})
+    entries = {
+        number: parse_schema(each).fingerprint for number, each in registry.texts.items()
+    }
+    decoders = Decoders(registry.of)
+    for record, paths in (("Order", {("id",)}), ("Refund", {("why",)})):
+        bound = binding(entries, record=record)
+        assert decoders.paths_of_ledger(str(TABLE), bound) == paths
+
+
+def test_a_table_follows_its_record_among_those_of_a_union() -> None:
+    wider = LONG.replace("}]", '},{"name":"sum","type":"double"}]')
+    other = '{"type":"record","name":"Refund","fields":[{"name":"why","type":"string"}]}'
+    bound = binding(record="Order")
+    table = Table(bound.properties())
+    registry = Registry({7: f"[{other},{wider}]"}, {"orders-value": {1: 7}})
+    done = SchemaFollower(registry.of, table.commit).follow(TABLE, bound)
+    assert done is not None
+    assert [str(change) for each in done for change in each.changes] == ["add sum double"]
+
+
 def test_a_table_of_json_ships_nothing_and_asks_nothing() -> None:
     registry = Registry()
     shipping = SchemaShipping(registry.of)
@@ -144,15 +184,26 @@ def test_a_tail_has_the_schemas_of_its_subject_and_says_when_none_can_be_had() -
     assert list(shipping.of_tail(TABLE, binding({7: FINGERPRINT}))) == [7]
 
 
+def test_a_tail_goes_on_over_records_whose_id_the_ledger_has_as_unknown() -> None:
+    registry = Registry({7: LONG}, {"orders-value": {1: 7}})
+    bound = replaced(binding({7: FINGERPRINT, 9: UNKNOWN}), on_error="skip")
+    answers = SchemaShipping(registry.of).of_tail(TABLE, bound)
+    decoder = shipped_decoder(str(TABLE), SCHEMA, bound, answers)
+    decoded = decoder.decode(raw_batch(framed(7, b"\2"), framed(9, b"\2")))
+    assert (decoded.needs, decoded.rows.column("id").to_pylist()) == (frozenset(), [1])
+
+
 @dataclass
 class Table:
     """The properties that ``SchemaFollower`` commits to."""
 
     properties: dict[str, str]
+    commits: int = 0
 
     def commit(self, _: TableName, decide: Decide) -> Evolving | None:
         evolving = decide(SCHEMA, self.properties)
         if evolving is not None:
+            self.commits += 1
             self.properties[SCHEMAS] = evolving.ledger
         return evolving
 
@@ -190,6 +241,28 @@ def test_an_unknown_id_that_was_registered_since_is_taken_up() -> None:
     follower = SchemaFollower(registry.of, table.commit)
     follower.follow(TABLE, binding({7: UNKNOWN}))
     assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
+
+
+def test_thousands_of_ids_without_a_schema_are_asked_for_in_turns_and_taken_up_at_once() -> (
+    None
+):
+    table = Table(binding().properties())
+    registry = Registry({7: LONG})
+    follower = SchemaFollower(registry.of, table.commit)
+    ids = [7, *range(1_000, 3_000)]
+    follower.take_up(TABLE, binding(), ids)
+    entries = json.loads(table.properties[SCHEMAS])
+    assert entries == {str(each): UNKNOWN for each in ids} | {"7": FINGERPRINT}
+    assert table.commits == 2
+    assert [each for some in registry.requests for each in some] == ids
+    assert max(map(len, registry.requests)) == 300
+    # What was answered before the registry went away is not asked for again.
+    late = Registry({7: LONG})
+    decoders = Decoders(late.of)
+    late.up_to = 2
+    with pytest.raises(SchemaRegistryUnavailable):
+        decoders.ask(str(TABLE), binding(), ids)
+    assert len(decoders.answers(str(TABLE), binding())) == 600
 
 
 @pytest.mark.parametrize("newest", [{}, {7: UNKNOWN}])

@@ -21,7 +21,7 @@ from connectors.registry.table_schemas import take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
-from planner.evolution.changes import Evolution, Path, evolve
+from planner.evolution.changes import Evolution, Path, evolve, schema_of_rows
 from planner.evolution.ledger import UNKNOWN, SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
@@ -264,10 +264,11 @@ def _step(
     writer: WriterSchema,
     earlier: Collection[Path],
 ) -> tuple[_Step, Evolution]:
-    if table.form.record not in (None, writer.root.value.name):
+    rows = schema_of_rows(writer, table.form.record)
+    if rows is None:
         note = f"all its records: they are {_record(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()
-    evolution = evolve(schema, writer, earlier)
+    evolution = evolve(schema, rows, earlier, table.binding.key_column(schema))
     left_out = tuple(map(str, evolution.left_out))
     misfits = tuple(map(str, evolution.misfits))
     changes = tuple(map(str, evolution.changes))

@@ -18,8 +18,9 @@ from connectors.decoding.avro.exact import ExactRecord
 from connectors.decoding.avro.lanes import Batch, Bools
 from connectors.decoding.avro.plan import Plan, plan_root
 from connectors.decoding.avro.together import Group, read_groups
-from connectors.decoding.avro.wire import PREFIX_BYTES, schema_of
+from connectors.decoding.avro.wire import schema_of
 from connectors.decoding.fields import payload_fields
+from connectors.decoding.framing import PREFIX_BYTES
 from connectors.decoding.policy import Portion, Unfit
 from connectors.decoding.writers import FIXED_ID, Unknown, Writers
 from planner.names import KAFKA_VALUE
@@ -114,10 +115,26 @@ class AvroRecords:
             if isinstance(one, Unfit):
                 raise one
             record, raw, start = one
-            return record.read(raw, start)
+            try:
+                return record.read(raw, start)
+            except Unfit as unfit:
+                self._mind_the_ledger(unfit, raw)
+                raise
 
         every_id = None if has_unknown else writer_ids | doubtful_ids
         return Portion(positions, columns, list(readable), exactly, frozenset(needs), every_id)
+
+    def _mind_the_ledger(self, unfit: Unfit, raw: bytes) -> None:
+        """Have a value that does not fit yet be cured by the change of columns that its schema is about to bring."""
+        form = self._format
+        if unfit.path is None or form.evolution == "none" or form.fixed is not None:
+            return
+        schema_id, _ = schema_of(raw, is_fixed=False)
+        if schema_id not in form.ledger.fingerprints:
+            unfit.cure = (
+                f"schema id {schema_id} is new to the table, so wait for its tierer, or run `thermocline schemas evolve`; "
+                f"if the record does not decode then, correct its producer and run"
+            )
 
     def _columnar(self, column: pa.Array) -> Portion:
         """Read the records of each schema together, in one buffer; then put them in their order."""

@@ -10,7 +10,8 @@ import pyarrow as pa
 from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.fields import payload_fields
 from connectors.decoding.json.lenient import substitute
-from connectors.decoding.json.strict import Fallback, read_record, refuse
+from connectors.decoding.json.parsing import parse_value
+from connectors.decoding.json.strict import Fallback, read_record, read_value, refuse
 from connectors.decoding.json.vectorized import FastPath
 from connectors.decoding.policy import Portion
 from planner.names import KAFKA_VALUE
@@ -53,4 +54,24 @@ class JsonRecords:
             columns,
             doubtful,
             lambda at: read_record(self.fields, values[at], self._fallback),
+        )
+
+
+class JsonValues:
+    """Reads JSON values of any kind, strictly, as the one column of ``schema``: a ``RecordReader``. Raises as ``JsonRecords``."""
+
+    reads = frozenset({KAFKA_VALUE})
+
+    def __init__(self, table: str, schema: TableSchema, binding: Binding) -> None:
+        self.fields = payload_fields(table, schema, binding)
+
+    def read(self, batch: pa.RecordBatch) -> Portion:
+        """See ``RecordReader.read``."""
+        [field] = self.fields
+        values = batch.column(KAFKA_VALUE).to_pylist()
+        return Portion(
+            (),
+            [build(field, [], exact_leaf)],
+            [at for at, value in enumerate(values) if value is not None],
+            lambda at: (read_value(field, parse_value(values[at])),),
         )
