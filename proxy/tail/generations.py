@@ -255,7 +255,7 @@ class Generation(TailSegments):
                 append_log=deque(),
                 leases=0,
                 state=SegmentState.SPILLED,
-                is_borrowed=False,
+                owner=None,
                 expressions=None,
             )
             with self.changed:

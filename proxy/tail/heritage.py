@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable
 from planner.evolution.conversions import Conversion, Heritage
@@ -96,32 +96,34 @@ class _Inheritance:
                 ends |= {at: item.stop for at, item in segment.ranges.items()}
                 missing = heir.missing(segment.ranges.values())
                 if missing and self._carries(segment):
-                    self._convert(left.popleft())
-                    heir.borrow(segment, loan.epochs)
+                    heir.borrow(self._converted(segment), loan.epochs)
+                    left.popleft()
                     continue
                 if missing and not self._fetch(missing):
                     return
-                left.popleft().give_back()
+                _give_back(left.popleft())
             heir.extend_to(loan.stops, loan.epochs)
         finally:
             for segment in left:
-                segment.give_back()
+                _give_back(segment)
 
     def _carries(self, segment: Segment) -> bool:
         return not segment.is_trimmed and self.heritage.carries(segment.writer_ids)
 
-    def _convert(self, segment: Segment) -> None:
-        """Have a segment read as one of ``heir``."""
-        steps = self.heritage.conversions
-        segment.expressions = {
-            field.name: _EXPRESSIONS[steps[field.name]].format(
-                identifier(field.name), sql_type(field.type)
-            )
-            for field in self.heir.schema
-        }
-        if "cast" in steps.values() and segment.state is SegmentState.PACKED:
+    def _converted(self, segment: Segment) -> Segment:
+        """Return a segment that is read as one of ``heir``."""
+        steps, state = self.heritage.conversions, segment.state
+        if state is SegmentState.PACKED and "cast" in steps.values():
             # It is packed anew: a cast hides from the engine which blocks it may skip.
-            segment.state = SegmentState.FULL
+            state = SegmentState.FULL
+        before = segment.expressions or {}
+        expressions = {
+            name: _EXPRESSIONS[steps[name]].format(
+                before.get(name) or identifier(name), sql_type(field.type)
+            )
+            for name, field in zip(self.heir.schema.names, self.heir.schema, strict=True)
+        }
+        return replace(segment, state=state, expressions=expressions)
 
     def _fetch(self, ranges: Sequence[OffsetRange]) -> bool:
         """Add ranges from where ``heir`` ends; False: they are too many."""
@@ -131,3 +133,8 @@ class _Inheritance:
         below = older(epochs_below(ranges, self.heir, self.watermark), self.hot)
         self.fetch.into(self.heir, tuple(ranges), below, self.hot.epochs.as_dict())
         return True
+
+
+def _give_back(segment: Segment) -> None:
+    if segment.owner is not None:
+        segment.owner.give_back()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -62,6 +63,16 @@ TRANSITIONS: Mapping[SegmentState, Mapping[SegmentEvent, SegmentState]] = {
 }
 
 
+class Owner(Protocol):
+    """One segment of the generation whose table others read. Thread-safe."""
+
+    def lease(self) -> None:
+        """Have the table stay for one more borrower; the caller is one, or holds the owner's ``changed``."""
+
+    def give_back(self) -> None:
+        """End one lease; the last one frees a table that is no part of its tail any more."""
+
+
 @dataclass(eq=False)
 class Segment:
     """One native table. ``ranges`` is what it stands for; ``size`` are bytes as Arrow held them.
@@ -88,9 +99,8 @@ class Segment:
     writer_ids: WriterIds = frozenset()
     #: No segment of its tail before it has one of its ids: it is not packed with those.
     is_first_of_id: bool = False
-    #: The table is another generation's, who gets it back.
-    is_borrowed: bool = False
-    give_back: Callable[[], None] = lambda: None
+    #: Of the table, if it is another generation's.
+    owner: Owner | None = None
     #: By which a borrowed table is read: one for each column of this generation, in their order.
     expressions: Mapping[str, str] | None = None
 
@@ -149,7 +159,7 @@ class Segment:
     @property
     def is_ours(self) -> bool:
         """Whether neither a statement nor another generation reads its table, so that rows may be deleted."""
-        return not self.leases and not self.is_borrowed
+        return not self.leases and self.owner is None
 
     @property
     def is_trimmed(self) -> bool:

@@ -8,7 +8,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 
@@ -95,10 +94,10 @@ class TailSegments(TailRanges):
         self._free(segment)
 
     def _free(self, segment: Segment) -> None:
-        if segment.is_borrowed:
-            segment.give_back()
-        else:
+        if segment.owner is None:
             self._segments.drop(segment.name)
+        else:
+            segment.owner.give_back()
 
     def forget(self, watermark: Floor) -> None:
         """Drop the segments no cut at this watermark or a later one can need."""
@@ -170,10 +169,11 @@ class TailSegments(TailRanges):
             for segment in leased:
                 segment.leases += 1
         tail = LeasedTail(rows, least_rows)
-        tail.callback(self._give_back, leased)
+        tail.callback(self.give_back, leased)
         return tail
 
-    def _give_back(self, segments: list[Segment]) -> None:
+    def give_back(self, segments: Sequence[Segment]) -> None:
+        """End a lease of each of these."""
         with self.changed:
             for segment in segments:
                 segment.leases -= 1
@@ -208,14 +208,22 @@ class TailSegments(TailRanges):
                 self.writing.release()
 
     def _lent(self, segment: Segment) -> Segment:
-        """Lease a segment to a borrower. The caller holds ``changed``."""
-        segment.leases += 1
-        return replace(
-            segment,
-            # What it borrows itself is read through two lists of columns.
-            name=segment.source(self.schema.names),
-            append_log=deque(),
-            leases=0,
-            is_borrowed=True,
-            give_back=partial(self._give_back, [segment]),
-        )
+        """Lease a segment to a borrower, from its owner. The caller holds ``changed``."""
+        owner = segment.owner or _Owner(self, segment)
+        owner.lease()
+        return replace(segment, append_log=deque(), leases=0, owner=owner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """See ``Owner``."""
+
+    tail: TailSegments
+    segment: Segment
+
+    def lease(self) -> None:
+        with self.tail.changed:
+            self.segment.leases += 1
+
+    def give_back(self) -> None:
+        self.tail.give_back([self.segment])

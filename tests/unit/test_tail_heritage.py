@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +23,7 @@ from planner.seam.formats import AvroFormat
 from proxy.tail import generations, heritage
 from tests.harness.avro_decoder import framed
 from tests.harness.builders import schema
-from tests.harness.tails import TailHarness, tail_harness
+from tests.harness.tails import LIMITS, TailHarness, tail_harness
 
 ANSWERS = {
     number: WriterText(
@@ -233,6 +236,68 @@ def test_a_tail_under_another_policy_begins_anew() -> None:
         steps(harness, (0, OLD, 5))
         harness.binding = replace(harness.binding, on_error="skip")
         assert newly_decoded(harness, AFTER) == 5
+
+
+def test_readers_of_both_schemas_over_a_growing_log_are_always_exact() -> None:
+    """Followers, readers and the keeper at once, generations that come and go."""
+    later = [
+        replace(schema(WIDE, X, Column(12 + at, f"y{at}", pa.int32())), schema_id=9 + at)
+        for at in range(6)
+    ]
+    schemas, stop = [BEFORE, AFTER, *later], threading.Event()
+    written: list[list[bytes]] = [[], []]
+
+    def grow() -> None:
+        chance = Random(1)
+        while not stop.is_set():
+            at, value = chance.randint(0, 1), chance.choice([OLD, OLD, OLD, NEW])
+            written[at] += [value] * 3
+            harness.write(at, *[value] * 3)
+            stop.wait(0.005)
+
+    def keep() -> None:
+        while not stop.is_set():
+            harness.now_s += 0.001
+            harness.tails.tend()
+            harness.tails.pack()
+            stop.wait(0.05)
+
+    def read(number: int) -> None:
+        chance = Random(number)
+        for at in range(12):
+            columns = schemas[min(at // 2 + chance.randint(0, 1), len(schemas) - 1)]
+            cut = harness.cut(0, 0, columns=columns)
+            assert cut.hot is not None
+            names = ", ".join(
+                ["kafka_partition", "kafka_offset", *(c.name for c in columns.payload)]
+            )
+            with harness.tails.read(cut, lambda: None) as tail:
+                rows = harness.rows(tail, names)
+            more = len(columns.payload) - 2
+            x = [[-4 if value == NEW else None for value in values] for values in written]
+            assert rows == [
+                (
+                    item.partition,
+                    offset,
+                    -4,
+                    *[x[item.partition][offset], *[None] * more][: more + 1],
+                )
+                for item in cut.hot.ranges
+                for offset in range(item.stop)
+            ]
+
+    with tails_of(threads=True, limits=replace(LIMITS, fetch_timeout_s=60)) as harness:
+        harness.write(0, OLD)
+        written[0].append(OLD)
+        with ThreadPoolExecutor(6) as pool:
+            helpers = [pool.submit(grow), pool.submit(keep)]
+            try:
+                for reader in [pool.submit(read, number) for number in range(4)]:
+                    reader.result()
+            finally:
+                stop.set()
+            for helper in helpers:
+                helper.result()
 
 
 def test_tails_of_json_begin_anew() -> None:
