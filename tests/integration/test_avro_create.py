@@ -439,7 +439,7 @@ def test_a_registry_that_was_replaced_is_accepted_by_a_person(site: Site) -> Non
     [schema_id] = site.format().ledger.fingerprints
     catalog = load_catalog("lake", **sqlite_catalog(site.cli.config.parent))
     with closing(catalog), catalog.load_table("net.flows").transaction() as transaction:
-        transaction.set_properties({SCHEMAS: SchemaLedger({schema_id: "0" * 32}).text})
+        transaction.set_properties({SCHEMAS: SchemaLedger({schema_id: f"1:{0:032x}"}).text})
     before = site.pin()
     assert site.schemas("show") == (0, ["schema id #  TOPIC-value:1  net.Flow  changed"])
     with pytest.raises(SchemaRegistryChanged):
