@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -290,6 +291,13 @@ NODE = (
     '{"name": "next", "type": ["null", "N"]}]}'
 )
 NEXT = Column(10, "next", pa.string())
+CONNECT_MONEY = '{"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}'
+
+
+def sized(number: int) -> bytes:
+    """Write a decimal of fewer than 64 bytes."""
+    octets = number.to_bytes(number.bit_length() // 8 + 1, signed=True)
+    return bytes([2 * len(octets)]) + octets
 
 
 @pytest.mark.parametrize("fast_from", PATHS)
@@ -310,6 +318,7 @@ NEXT = Column(10, "next", pa.string())
             b"\2\x0a",
             "0.10",
         ),
+        (CONNECT_MONEY, sized(10**38 - 1), f"{'9' * 36}.99"),
         (
             '{"type": "long", "logicalType": "timestamp-nanos"}',
             b"\1",
@@ -324,6 +333,36 @@ def test_a_record_inside_itself_is_json(
     bodies = [octets + b"\2" + octets + b"\0", octets + b"\0"] * 10
     values = column_of(NODE % kind, NEXT, *bodies, fast_from=fast_from)
     assert values == [f'{{"x":{text},"next":null}}', None] * 10
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_a_number_of_more_digits_than_a_column_has_is_bad_by_name(
+    fast_from: int | None,
+) -> None:
+    """Kafka Connect's decimals have 64 digits where its source does not say how many."""
+    most = 10**38 - 1
+    numbers = [5, most, -most, most + 1, -most - 1, 10**63, *range(20)]
+    fields = f'[{{"name": "m", "type": {CONNECT_MONEY}}}]'
+    decoder = avro_decoder(
+        schema(Column(10, "m", pa.decimal128(38, 2)), ERROR, VALUE),
+        writers(_7=f'{{"type": "record", "name": "R", "fields": {fields}}}'),
+        fast_from=fast_from,
+        on_error="null",
+    )
+    rows = decoder.decode(raw_batch(*(framed(7, sized(each)) for each in numbers))).rows
+    assert [(row["m"], row["kafka_error"]) for row in rows.to_pylist()] == [
+        (Decimal(f"{number}e-2"), None)
+        if abs(number) <= most
+        else (None, "field m: the number is beyond decimal(38, 2)")
+        for number in numbers
+    ]
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_json_text_has_no_number_that_a_column_has_not(fast_from: int | None) -> None:
+    body = sized(1) + b"\2" + sized(10**38) + b"\0"
+    with pytest.raises(UndecodableRecord, match=r"the number is beyond decimal\(38, 2\)"):
+        column_of(NODE % CONNECT_MONEY, NEXT, body, fast_from=fast_from)
 
 
 def test_records_that_need_each_other_are_looked_at_once() -> None:
