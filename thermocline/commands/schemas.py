@@ -74,6 +74,11 @@ class _Table:
         """Ask for the schemas of ids, as they are in the registry today."""
         return _as_of_today(self.name, self.binding, self.form, self.decoders, ids)
 
+    def changed(self) -> tuple[int, ...]:
+        """Return the ids of the ledger that mean another schema in the registry today, or none any more."""
+        ledger = self.form.ledger
+        return ledger.changed(self.writers(ledger.fingerprints).fingerprints)
+
     def earlier(self) -> frozenset[Path]:
         """Return the fields of the schemas that the table has taken up."""
         return self.decoders.paths_of_ledger(str(self.name), self.binding)
@@ -221,18 +226,29 @@ def _plan(config: str | None, table: str, as_json: bool) -> None:
     """
     name = TableName.parse(table)
     with _opened(load(config).require_catalogs(), name) as opened:
-        steps = list(_planned(opened))
-    _report(name, [each.document for each in steps] if as_json else None, steps)
-
-
-def _report(
-    name: TableName, documents: list[dict[str, Any]] | None, steps: Iterable[_Step]
-) -> None:
-    if documents is not None:
-        click.echo(json.dumps({"table": str(name), "schemas": documents}, indent=2))
+        steps, changed = list(_planned(opened)), opened.changed()
+    if as_json:
+        click.echo(_document(name, steps, changed))
         return
     lines = [line for step in steps for line in step.lines()]
-    click.echo("\n".join(lines or [f"{name}: the ledger has every version of its subject."]))
+    click.echo("\n".join((*lines, *_last_lines(name, steps, changed))))
+
+
+def _document(name: TableName, steps: Iterable[_Step], changed: Iterable[int]) -> str:
+    schemas = [each.document for each in steps]
+    facts = {"table": str(name), "schemas": schemas, "changed": list(changed)}
+    return json.dumps(facts, indent=2)
+
+
+def _last_lines(
+    name: TableName, steps: Collection[_Step], changed: Collection[int]
+) -> Iterator[str]:
+    yield from (
+        f"{_id_text(number)} has changed, so the table answers SchemaRegistryChanged"
+        for number in changed
+    )
+    if not (steps or changed):
+        yield f"{name}: the ledger has every version of its subject."
 
 
 def _planned(table: _Table) -> Iterator[_Step]:
@@ -308,8 +324,12 @@ def _evolve(config: str | None, table: str, as_json: bool) -> None:
             done.append(replace(step, changes=changes))
             if not as_json:
                 click.echo("\n".join(done[-1].lines()))
-    if as_json or not done:
-        _report(name, [each.document for each in done] if as_json else None, ())
+        changed = opened.changed()
+    if as_json:
+        click.echo(_document(name, done, changed))
+        return
+    for line in _last_lines(name, done, changed):
+        click.echo(line)
 
 
 @command.command(
