@@ -108,7 +108,11 @@ class Binding:
         """Return whether every record is the same row under this binding as under one with ``shape``."""
         if shape == self.shape:
             return True
-        return shape == shape_under(self, 1) and self.format.reads_as_at_first(schema)
+        return (
+            isinstance(self.format, JsonFormat)
+            and shape == shape_under(self, 1)
+            and self.format.reads_as_at_first(schema)
+        )
 
     def properties(self) -> dict[str, str]:
         """The table properties of this binding; ``parse_binding`` reads them back equal, without skips."""
