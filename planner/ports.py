@@ -22,7 +22,7 @@ from planner.reading.filters import (
     in_ranges,
     rows_within,
 )
-from planner.schema import TableSchema
+from planner.schema import TableSchema, WriterIds
 from planner.seam.binding import Binding
 from planner.seam.cut import ColdSlice, LogBounds, Pin, PinReference
 from planner.seam.snapshots import Retained
@@ -273,15 +273,6 @@ class ColdStore(Protocol):
         Raises:
             As ``scan``.
         """
-
-
-#: Ids of schemas that some records were written with; none of no records. None: not known.
-WriterIds = frozenset[int] | None
-
-
-def all_ids(first: WriterIds, second: WriterIds) -> WriterIds:
-    """Return the ids of the records of both."""
-    return None if first is None or second is None else first | second
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from planner.names import (
     KAFKA_VALUE,
     shell_word,
 )
-from planner.ports import Decoded, WriterIds, all_ids
-from planner.schema import METADATA_TYPES, RAW_SCHEMA, TableSchema
+from planner.ports import Decoded
+from planner.schema import METADATA_TYPES, RAW_SCHEMA, TableSchema, WriterIds, all_ids
 from planner.seam.binding import Binding, OnError
 from planner.seam.watermark import Outcomes
 

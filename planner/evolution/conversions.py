@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.evolution.promotions import is_promotion
-from planner.ports import WriterIds
-from planner.schema import Column, TableSchema, has_equal_values
+from planner.schema import Column, TableSchema, WriterIds, has_equal_values
 
 #: ``same``: the value as it is. ``cast``: the same value in a wider type. ``null``: NULL, which is right for records that
 #: have nothing for the column.
@@ -32,10 +31,10 @@ def conversions(before: TableSchema, after: TableSchema) -> Mapping[str, Convers
     None: no row can be, since a column of the log itself (``kafka_key``) is in ``after`` alone.
     """
     by_id = {column.field_id: column for column in before.columns}
-    found = {each.name: _conversion(by_id.get(each.field_id), each) for each in after.columns}
-    if any(found[each.name] == "null" for each in after.columns if each.is_metadata):
+    steps = {each.name: _conversion(by_id.get(each.field_id), each) for each in after.columns}
+    if any(steps[each.name] == "null" for each in after.columns if each.is_metadata):
         return None
-    return found
+    return steps
 
 
 def _conversion(before: Column | None, after: Column) -> Conversion:

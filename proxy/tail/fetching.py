@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from planner.errors import DeadlineExceeded, SchemasNeeded
 from planner.offsets import OffsetRange
-from planner.ports import WriterIds, all_ids
-from planner.schema import size_of
+from planner.schema import WriterIds, all_ids, size_of
 from planner.seam.watermark import Outcomes
 from proxy.tail import generations
 from proxy.tail.budget import OutcomeTally

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from planner.errors import FederationError
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import WriterIds, all_ids
-from planner.schema import size_of
+from planner.schema import WriterIds, all_ids, size_of
 from proxy.tail.segment import (
     Segment,
     SegmentEvent,

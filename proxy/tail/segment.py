@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.ports import SqlRelation, WriterIds
+from planner.ports import SqlRelation
+from planner.schema import WriterIds
 from planner.sql_text import identifier
 from proxy.tail.tail_ranges import extend
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.ports import WriterIds
+from planner.schema import WriterIds
 from proxy.engine.segments import Segments
 from proxy.tail.segment import LeasedTail, Segment, SegmentEvent, bare_rows, relations
 from proxy.tail.tail_ranges import Floor, TailRanges

@@ -144,11 +144,11 @@ def test_rows_without_the_new_field_stay_and_the_others_have_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A column is added and another widened over a tail that is followed."""
-    kept: list[int] = []
+    carried_rows: list[int] = []
     borrow = Generation.borrow
 
     def counted(self: Generation, segment: Segment, epochs: Mapping[int, int]) -> None:
-        kept.append(segment.rows)
+        carried_rows.append(segment.rows)
         borrow(self, segment, epochs)
 
     monkeypatch.setattr(Generation, "borrow", counted)
@@ -167,7 +167,7 @@ def test_rows_without_the_new_field_stay_and_the_others_have_it(
         notes = {most: "n"}
         answer = rows(server, table, "id, name, note")
         assert answer == [(*row, notes.get(row[0])) for row in expected]
-        assert sum(kept) == most
+        assert sum(carried_rows) == most
         assert old.fetchall() == expected
     write(SECOND, [{"id": 2**40, "name": "w", "note": "far"}])
     assert rows(server, table, "id, name, note") == [*answer, (2**40, "w", "far")]

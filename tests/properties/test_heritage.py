@@ -25,15 +25,8 @@ from planner.seam.binding import ON_ERROR
 from planner.seam.cut import TableCut
 from proxy.tail import generations, heritage
 from tests.doubles.log import MemoryRecord
+from tests.harness.avro_histories import TABLE, WIDER, Fields, Registry, Table, text_of
 from tests.harness.tails import FOLLOWED, TailHarness
-from tests.properties.test_avro_seam import (
-    TABLE,
-    WIDER,
-    Fields,
-    Registry,
-    Table,
-    text_of,
-)
 
 EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "30"))
 #: No schema has them.
@@ -61,7 +54,7 @@ def record(chance: Random, fields: Fields) -> dict[str, Any]:
     }
 
 
-class Known(Registry):
+class CandidRegistry(Registry):
     """A registry that says of the other ids that it has none such."""
 
     def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
@@ -76,7 +69,7 @@ class Heritages(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(generations, "SEGMENT_ROWS", 4)
         self.patch.setattr(heritage, "_MOST_FETCHED", 12)
-        self.registry, self.table = Known(), Table()
+        self.registry, self.table = CandidRegistry(), Table()
         self.decoders = Decoders(lambda _: self.registry)
         self.tails = TailHarness(following=FOLLOWED, threads=False, decoders=self.decoders)
         self.schemas: list[Fields] = []
