@@ -105,7 +105,8 @@ def read_exactly(fields: Sequence[Field], portion: Portion, policy: OnError) -> 
         try:
             rows[at] = portion.exactly(at)
         except Unfit as unfit:
-            errors[at] = unfit
+            # Its traceback leads to this frame, which has ``errors``: a cycle that keeps the batch.
+            errors[at] = unfit.with_traceback(None)
             if policy == "fail":
                 break
             if policy == "null":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from connectors.decoding.writers import Unknown, Writers
+from connectors.decoding.writers import Writers
 from connectors.registry.decoders import Decoders
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
+from planner.evolution.applying import applied
 from planner.evolution.changes import (
+    Change,
     Decide,
     Evolution,
     Evolving,
@@ -15,6 +18,7 @@ from planner.evolution.changes import (
     evolve,
     schema_of_rows,
 )
+from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -31,68 +35,78 @@ def take_up(
     ids: Collection[int],
     decoders: Decoders,
     commit: Commit,
-) -> tuple[Evolving, ...]:
+) -> Evolving | None:
     """Bring schemas by id into the table: what they need of it, and themselves into its ledger. Return what was committed.
 
-    One commit for each schema that the ledger lacks, also where nothing has to evolve, and one for all ids that have none.
+    One commit for all that the ledger lacks, also where nothing has to evolve.
 
     Raises:
-        SchemaRegistryUnavailable, SchemaRegistryChanged, BadConfig: as ``Decoders.ask``.
-        SchemaIncompatible: a schema does not fit, and the table is set to stop then. It is in no ledger.
+        SchemaRegistryUnavailable, SchemaRegistryChanged, TooManySchemas, BadConfig: as ``Decoders.ask``.
+        SchemaIncompatible: a schema does not fit, and the table is set to stop then. It is in no ledger; those with lower
+            ids are.
         As ``commit``.
     """
-    writers = decoders.writers(binding)
+    writers = decoders.writers(str(table), binding)
     unmet = [schema_id for schema_id in ids if writers.get(schema_id) is None]
     if unmet:
         decoders.ask(str(table), binding, unmet)
-    done = []
     earlier = decoders.paths_of_ledger(str(table), binding) if ids else frozenset()
     era = binding.format.ledger.era if isinstance(binding.format, AvroFormat) else 0
-    unknown = sorted(each for each in ids if isinstance(writers.get(each), Unknown))
-    steps = [unknown] if unknown else []
-    steps += [[each] for each in sorted(ids) if each not in set(unknown)]
-    for step in steps:
-        committed = commit(table, _decision(table, step, writers, (era, earlier)))
-        if committed is not None:
-            done.append(committed)
-    return tuple(done)
+    deciding = _Deciding(table, tuple(sorted(ids)), writers, era, earlier)
+    committed = commit(table, deciding) if ids else None
+    if deciding.misfit is not None:
+        raise deciding.misfit
+    return committed
 
 
-def _decision(
-    table: TableName,
-    ids: Sequence[int],
-    writers: Writers,
-    before: tuple[int, Collection[Path]],
-) -> Decide:
-    """``ids`` are one, or all without a schema. ``before``: the era of the decision, and the fields of earlier schemas."""
-    era, earlier = before
+@dataclass(slots=True)
+class _Deciding:
+    """A ``Decide``. ``earlier``: the fields of schemas taken up before. ``misfit``: what stopped it before all were taken up."""
 
-    def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
-        binding = parse_binding(table, properties)
+    table: TableName
+    ids: tuple[int, ...]
+    writers: Writers
+    era: int
+    earlier: Collection[Path]
+    misfit: SchemaIncompatible | None = None
+
+    def __call__(self, schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
+        table, fingerprints = self.table, self.writers.fingerprints
+        binding, ledger = self._newest(properties)
+        ledger.check(table, {each: fingerprints[each] for each in self.ids})
+        ledger.check_room(table, self.ids)
+        new = [at for at in self.ids if ledger.fingerprints.get(at) != fingerprints[at]]
+        changes: list[Change] = []
+        self.misfit = None
+        for index, schema_id in enumerate(new):
+            writer = self.writers.get(schema_id)
+            if not isinstance(writer, WriterSchema):
+                continue
+            try:
+                evolution = needed(table, schema, binding, (schema_id, writer), self.earlier)
+            except SchemaIncompatible as misfit:
+                self.misfit, new = misfit, new[:index]
+                break
+            schema = applied(schema, evolution.changes)
+            changes += evolution.changes
+        if not new:
+            return None
+        more = ledger.with_schemas({at: fingerprints[at] for at in new})
+        return Evolving(tuple(changes), more.text)
+
+    def _newest(self, properties: Mapping[str, str]) -> tuple[Binding, SchemaLedger]:
+        binding = parse_binding(self.table, properties)
         if binding is None or not isinstance(binding.format, AvroFormat):
             raise BadBinding(
-                f"{table}: the table has no Avro records any more; plan again.",
-                table=str(table),
+                f"{self.table}: the table has no Avro records any more; plan again.",
+                table=str(self.table),
             )
-        today = writers.fingerprints
-        fingerprints = {each: today[each] for each in ids}
-        ledger = binding.format.ledger
-        if ledger.era != era:
+        if binding.format.ledger.era != self.era:
             raise TieringConflict(
-                f"{table}: a person accepted that ids mean other schemas; plan again.",
-                table=str(table),
+                f"{self.table}: a person accepted that ids mean other schemas; plan again.",
+                table=str(self.table),
             )
-        ledger.check(table, fingerprints)
-        more = ledger.with_schemas(fingerprints)
-        if more == ledger:
-            return None
-        writer = writers.get(ids[0])
-        if isinstance(writer, Unknown) or writer is None:
-            return Evolving((), more.text)
-        evolution = needed(table, schema, binding, (ids[0], writer), earlier)
-        return Evolving(evolution.changes, more.text)
-
-    return decide
+        return binding, binding.format.ledger
 
 
 def needed(
@@ -113,7 +127,7 @@ def needed(
     rows = schema_of_rows(writer, form.record)
     if form.evolution == "none" or rows is None:
         return Evolution()
-    evolution = evolve(schema, rows, earlier, binding.key_column(schema))
+    evolution = evolve(schema, rows, earlier, form.units, binding.key_column(schema))
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
         name = rows.root.value.name or rows.root.value.kind

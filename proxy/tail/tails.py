@@ -69,8 +69,9 @@ class FollowSettings:
 class Tails:
     """Tails of all tables in use. Thread-safe. The caller closes it.
 
-    ``check_schemas`` raises where a schema of the table's records is not what it was when others were tiered. ``heritages``
-    returns what rows under one schema of a table say of those under another.
+    ``check_schemas`` raises where a schema of the table's records is not what it was when others were tiered, and says
+    whether bad records may be rows by now. ``heritages`` returns what rows under one schema of a table say of those under
+    another.
     What is not followed, each statement fetches. ``space`` bounds all tails together. While ``is_serving``, followers
     that no statement waits for make pauses.
     """
@@ -82,7 +83,7 @@ class Tails:
     following: FollowSettings
     space: TailSpace | None = None
     is_serving: IsServing = lambda: False
-    check_schemas: Callable[[str, Binding], None] = lambda *_: None
+    check_schemas: Callable[[str, Binding], bool] = lambda *_: False
     heritages: Heritages = lambda *_: None
     pacing: Pacing = IN_PROCESS
     clock: Callable[[], float] = time.monotonic
@@ -294,7 +295,8 @@ class Tails:
         key, now = key_of(cut), self.clock()
         if key is None or cut.binding is None:
             raise ValueError(f"{cut.table} has no tail")
-        self.check_schemas(str(cut.table), cut.binding)
+        if self.check_schemas(str(cut.table), cut.binding):
+            self._read_anew(cut.table)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -317,6 +319,12 @@ class Tails:
         limits, pins = self.limits.of(binding), PinsInUse(self.following.keep_s)
         reader, tally = self.readers(source), OutcomeTally()
         return FollowedTable(cut.table, source, reader, generation, tally, limits, pins, now)
+
+    def _read_anew(self, table: TableName) -> None:
+        for entry in self._every():
+            if entry.table == table:
+                with entry.generation.writing:
+                    entry.generation.clear()
 
     def _retire(self, key: tuple[object, ...]) -> None:
         """Free a generation, unless a statement is at work in it. The caller holds the lock."""

@@ -70,7 +70,7 @@ class Heritages(RuleBasedStateMachine):
         self.patch.setattr(generations, "SEGMENT_ROWS", 4)
         self.patch.setattr(heritage, "_MOST_FETCHED", 12)
         self.registry, self.table = CandidRegistry(), Table()
-        self.decoders = Decoders(lambda _: self.registry)
+        self.decoders = Decoders(lambda *_: self.registry)
         self.tails = TailHarness(following=FOLLOWED, threads=False, decoders=self.decoders)
         self.schemas: list[Fields] = []
         self.past: list[TableSchema] = []

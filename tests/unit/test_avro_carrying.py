@@ -34,7 +34,7 @@ def carries(
     members = [{"name": name, "type": kind} for name, kind in (("a", "int"), *fields)]
     text = json.dumps({"type": "record", "name": "R", "fields": members})
     decoders = Decoders()
-    decoders.add(binding, {7: WriterText(7, text, {}, "AVRO")})
+    decoders.add("lake.net.t", binding, {7: WriterText(7, text, {}, "AVRO")})
     heritage = decoders.heritage("lake.net.t", binding, before, after)
     return heritage is not None and heritage.carries(frozenset({7}))
 
@@ -101,7 +101,7 @@ def test_records_of_another_kind_are_no_rows_either_way() -> None:
 
 def test_what_is_not_known_does_not_carry_over() -> None:
     binding, decoders = Binding("t", AvroFormat()), Decoders()
-    decoders.add(binding, {7: UnknownSchema("schema id 7")})
+    decoders.add("lake.net.t", binding, {7: UnknownSchema("schema id 7")})
     heritage = decoders.heritage("lake.net.t", binding, schema(A), schema(A, B))
     assert heritage is not None
     assert heritage.carries(frozenset())

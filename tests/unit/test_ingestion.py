@@ -132,7 +132,7 @@ def test_steps_are_joined_to_one_whose_ranges_are_whole() -> None:
 
 def test_steps_that_are_joined_have_the_ids_of_all_if_all_are_known() -> None:
     first, second = (batch(0, 1, writer_ids=frozenset({at})) for at in (7, 9))
-    assert joined([first, second]).decoded.writer_ids == {7, 9}
+    assert joined([first, second]).decoded.writer_ids == frozenset({7, 9})
     assert joined([first, batch(1, 2), second]).decoded.writer_ids is None
 
 

@@ -15,10 +15,16 @@ from connectors.registry.decoders import Answer, Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.shipping import SILENCE_S, SchemaShipping
 from connectors.registry.texts import UnknownSchema, WriterText
-from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, TieringConflict
+from planner.errors import (
+    SchemaIncompatible,
+    SchemaRegistryChanged,
+    SchemaRegistryUnavailable,
+    TieringConflict,
+    TooManySchemas,
+)
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolving
-from planner.evolution.ledger import SCHEMAS, UNKNOWN, SchemaLedger
+from planner.evolution.ledger import MAX_IDS, SCHEMAS, UNKNOWN, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
@@ -55,7 +61,7 @@ class Registry:
     up_to: int | None = None
     requests: list[Any] = field(default_factory=list)
 
-    def of(self, _: str) -> Any:
+    def of(self, *_: str) -> Any:
         return self
 
     def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
@@ -67,7 +73,9 @@ class Registry:
             for each in ids
         }
 
-    def versions(self, subject: str, *, timeout_s: float) -> dict[int, int] | UnknownSchema:
+    def versions(
+        self, subject: str, *, timeout_s: float, max_age_s: float
+    ) -> dict[int, int] | UnknownSchema:
         self._answer(subject)
         return self.versions_of.get(subject) or UnknownSchema(f"subject {subject}")
 
@@ -104,9 +112,9 @@ def test_ids_of_a_ledger_are_asked_for_once() -> None:
     for _ in range(3):
         shipment = shipping.of_ledger(TABLE, bound)
     assert registry.requests == [[7, 8]]
-    # Of 8, which was deleted, nothing is known: records may have none of it.
+    # Of 8, which was deleted, nothing is known: records may have none of it. 9 is decided by the ledger alone.
     assert list(shipment.answers) == [7]
-    assert shipment.fingerprints == {7: FINGERPRINT}
+    assert shipment.fingerprints == {7: FINGERPRINT, 9: UNKNOWN}
 
 
 def test_an_outage_stops_nothing_that_needs_no_schema() -> None:
@@ -235,6 +243,45 @@ def test_versions_are_asked_for_now_and_then_and_a_silent_registry_by_one_table(
     assert SCHEMA_EVOLUTION in table.properties
 
 
+def test_all_ids_of_a_publish_are_one_commit() -> None:
+    table = Table(binding().properties())
+    registry = Registry({7: LONG, 8: text("int")})
+    follower = SchemaFollower(registry.of, table.commit)
+    follower.take_up(TABLE, binding(), range(7, 40))
+    assert table.commits == 1
+    ledger = SchemaLedger.parse(TABLE, table.properties[SCHEMAS])
+    assert (ledger.fingerprints[7], ledger.unknown) == (FINGERPRINT, frozenset(range(9, 40)))
+
+
+def test_what_does_not_fit_stops_none_of_those_before_it() -> None:
+    table = Table(binding().properties())
+    texts = {7: LONG, 8: text("string"), 9: text("int")}
+    follower = SchemaFollower(Registry(texts).of, table.commit)
+    with pytest.raises(SchemaIncompatible, match="schema id 8 "):
+        follower.take_up(TABLE, binding(), texts)
+    assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
+
+
+def test_more_ids_than_a_ledger_takes_are_named_and_not_asked_for() -> None:
+    ledger = dict.fromkeys(range(1, MAX_IDS - 1), "x")
+    registry, table = Registry(), Table(binding(ledger).properties())
+    follower = SchemaFollower(registry.of, table.commit)
+    with pytest.raises(TooManySchemas) as refused:
+        follower.take_up(TABLE, binding(ledger), range(MAX_IDS - 10, MAX_IDS + 1000))
+    assert refused.value.message == (
+        "lake.shop.orders: its records have 1,001 schema ids (9999, 10000, 10001, 10002, 10003) beside the 9,998 of its "
+        "ledger, which takes 10,000; if they are no Avro behind ids of its registry, correct their producer and skip them (`thermocline skip "
+        'lake.shop.orders`); entries of property thermocline.schemas that are "unknown" may be removed once their records '
+        "are tiered."
+    )
+    assert (registry.requests, table.commits) == ([], 0)
+    # Those of several statements count together.
+    decoders = Decoders(registry.of)
+    decoders.ask(str(TABLE), binding(ledger), [50_000, 50_001])
+    with pytest.raises(TooManySchemas, match="its records have 3 schema ids"):
+        decoders.ask(str(TABLE), binding(ledger), [50_002])
+
+
 def test_an_unknown_id_that_was_registered_since_is_taken_up() -> None:
     table = Table(binding({7: UNKNOWN}).properties())
     registry = Registry({7: LONG}, {"orders-value": {1: 7}})
@@ -253,7 +300,7 @@ def test_thousands_of_ids_without_a_schema_are_asked_for_in_turns_and_taken_up_a
     follower.take_up(TABLE, binding(), ids)
     entries = json.loads(table.properties[SCHEMAS])
     assert entries == {str(each): UNKNOWN for each in ids} | {"7": FINGERPRINT}
-    assert table.commits == 2
+    assert table.commits == 1
     assert [each for some in registry.requests for each in some] == ids
     assert max(map(len, registry.requests)) == 300
     # What was answered before the registry went away is not asked for again.

@@ -22,7 +22,7 @@ from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
 from proxy.tail import generations, heritage
 from tests.harness.avro_decoder import framed
-from tests.harness.builders import schema
+from tests.harness.builders import FLOWS, schema
 from tests.harness.tails import LIMITS, TailHarness, tail_harness
 
 ANSWERS = {
@@ -50,7 +50,7 @@ def tails_of(**options: Any) -> Iterator[TailHarness]:
     """Tails whose topic's schemas are known."""
     on_error = options.pop("on_error", "fail")
     binding, decoders = Binding("flows", AvroFormat(), on_error=on_error), Decoders()
-    decoders.add(binding, ANSWERS)
+    decoders.add(str(FLOWS), binding, ANSWERS)
     with tail_harness(binding=binding, decoders=decoders, **options) as harness:
         yield harness
 
@@ -145,12 +145,12 @@ def test_records_that_were_skipped_for_their_number_are_rows_of_the_wider_column
 
 def test_records_of_an_unknown_id_are_read_again() -> None:
     binding, decoders = Binding("flows", AvroFormat(), on_error="skip"), Decoders()
-    decoders.add(binding, {1: ANSWERS[1], 2: UnknownSchema("schema id 2")})
+    decoders.add(str(FLOWS), binding, {1: ANSWERS[1], 2: UnknownSchema("schema id 2")})
     with tail_harness(binding=binding, decoders=decoders) as harness:
         steps(harness, (0, OLD, 12))
         harness.write(0, OLD, NEW, OLD)
         assert len(values(harness, BEFORE)) == 14
-        decoders.add(binding, ANSWERS)
+        decoders.add(str(FLOWS), binding, ANSWERS)
         assert values(harness, AFTER)[13] == (0, 13, -4, -4)
 
 
@@ -310,7 +310,7 @@ def test_tails_of_json_begin_anew() -> None:
 def test_ids_that_come_up_one_after_another_make_few_segments() -> None:
     answers = {at: replace(ANSWERS[1], id=at) for at in range(1, 60)}
     binding, decoders = Binding("flows", AvroFormat()), Decoders()
-    decoders.add(binding, answers)
+    decoders.add(str(FLOWS), binding, answers)
     with tail_harness(binding=binding, decoders=decoders) as harness:
         steps(harness, *((0, framed(at, VALUE), 1) for at in answers))
         assert harness.segments() < 30

@@ -22,7 +22,7 @@ from connectors.decoding.avro.wire import schema_of
 from connectors.decoding.fields import payload_fields
 from connectors.decoding.framing import PREFIX_BYTES
 from connectors.decoding.policy import Portion, Unfit
-from connectors.decoding.writers import FIXED_ID, Unknown, Writers
+from connectors.decoding.writers import FIXED_ID, Unknown, Writers, not_there
 from planner.names import KAFKA_VALUE
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
@@ -179,6 +179,8 @@ class AvroRecords:
         Raises:
             Unfit: there is no such schema.
         """
+        if schema_id in self._format.unknown:
+            raise Unfit(None, not_there(schema_id))
         schema = self._writers.get(schema_id)
         if schema is None:
             return None
