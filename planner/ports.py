@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from planner.evolution.writer_types import WriterIds
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.reading.filters import (
@@ -22,7 +23,7 @@ from planner.reading.filters import (
     in_ranges,
     rows_within,
 )
-from planner.schema import TableSchema, WriterIds
+from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.cut import ColdSlice, LogBounds, Pin, PinReference
 from planner.seam.snapshots import Retained

@@ -6,7 +6,7 @@ fixed(n) is ``binary(n)``, uuid is ``pa.uuid()``, timestamps are microseconds, t
 
 Finds the columns of one schema of a table in another, by field id: names and places change, ids do not.
 
-How much memory the rows of a batch take, and which schemas their records were written with.
+How much memory the rows of a batch take.
 """
 
 from __future__ import annotations
@@ -285,15 +285,6 @@ def project(schema: TableSchema, own: TableSchema) -> tuple[ProjectedColumn, ...
     return tuple(
         ProjectedColumn(column, by_id.get(column.field_id)) for column in schema.columns
     )
-
-
-#: Ids of schemas that some records were written with; none of no records. None: not known.
-WriterIds = frozenset[int] | None
-
-
-def all_ids(first: WriterIds, second: WriterIds) -> WriterIds:
-    """Return the ids of the records of both."""
-    return None if first is None or second is None else first | second
 
 
 def size_of(batch: pa.RecordBatch) -> int:

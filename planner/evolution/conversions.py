@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.evolution.promotions import is_promotion
-from planner.schema import Column, TableSchema, WriterIds, has_equal_values
+from planner.evolution.writer_types import WriterIds
+from planner.schema import Column, TableSchema, has_equal_values
 
 #: ``same``: the value as it is. ``cast``: the same value in a wider type. ``null``: NULL, which is right for records that
 #: have nothing for the column.

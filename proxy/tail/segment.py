@@ -11,10 +11,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from planner.evolution.writer_types import WriterIds
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
-from planner.schema import WriterIds
 from planner.sql_text import identifier
 from proxy.tail.tail_ranges import extend
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from planner.evolution.writer_types import WriterIds
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.schema import WriterIds
 from proxy.engine.segments import Segments
 from proxy.tail.segment import LeasedTail, Segment, SegmentEvent, bare_rows, relations
 from proxy.tail.tail_ranges import Floor, TailRanges

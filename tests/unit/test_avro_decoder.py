@@ -440,7 +440,7 @@ def test_a_batch_says_by_which_schemas_it_was_read(fast_from: int | None) -> Non
         format=AvroFormat(record="net.Flow"),
     )
     values = [framed(7, b"\2")] * 9_000 + [framed(8, b"\2"), framed(9, b"\2"), b"no id", None]
-    assert decoder.decode(raw_batch(*values)).writer_ids == {7, 8, 9}
+    assert decoder.decode(raw_batch(*values)).writer_ids == frozenset({7, 8, 9})
     assert decoder.decode(raw_batch(b"no id", None)).writer_ids == frozenset()
     # Such an id may come to mean something.
     registry.add_unknown(10)

@@ -17,9 +17,9 @@ import pytest
 
 from connectors.decoding.writers import FIXED_ID
 from planner.errors import FederationError, InternalError, LogUnavailable, UndecodableRecord
+from planner.evolution.writer_types import WriterIds
 from planner.offsets import OffsetRange
 from planner.ports import Decoded, LogBatch
-from planner.schema import WriterIds
 from planner.seam.watermark import Outcomes
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader import ipc as wire
