@@ -245,6 +245,11 @@ def test_a_type_that_does_not_fit_names_field_writer_and_column() -> None:
 def test_a_number_beyond_a_column_that_is_not_wide_yet_is_no_reason_to_skip_it(
     fast_from: int | None,
 ) -> None:
+    cure = "widen the column; where the number is wrong, correct its producer and run"
+    with pytest.raises(
+        UndecodableRecord, match=f"writer's double does not fit float; .* {cure}"
+    ):
+        column_of('"double"', Column(10, "value", pa.float32()), bytes(8), fast_from=fast_from)
     with pytest.raises(UndecodableRecord) as caught:
         column_of(
             FLOW.replace('"int"', '"long"'), A, b"\x80\x80\x80\x80\x10", fast_from=fast_from
