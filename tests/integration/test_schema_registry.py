@@ -135,7 +135,9 @@ def test_one_text_with_other_references_is_another_schema(
 ) -> None:
     for version, kind in enumerate(("int", "long"), start=1):
         schema_registry.register("point-value", record("Point", ("x", kind)))
-        assert registry.versions("point-value", timeout_s=10).keys() >= {version}
+        versions = registry.versions("point-value", timeout_s=10)
+        assert isinstance(versions, dict)
+        assert version in versions
     outer = record("Outer", ("at", "n.Point"))
     ids = [
         schema_registry.register(

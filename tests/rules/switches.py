@@ -18,6 +18,7 @@ DECIDING = "tests/unit/test_ways_out.py"
 WAYS_OUT = "tests/contract/test_ways_out.py"
 EXPIRED = "tests/contract/test_expired_history.py"
 HISTORY = "tests/unit/test_tail_history.py"
+HERITAGE = "tests/unit/test_tail_heritage.py"
 LAST_ENDS = "tests/unit/test_last_ends.py"
 SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
@@ -57,7 +58,7 @@ SWITCHES = (
         "S2",
         "give tasks schemas that the ledger lacks",
         "connectors/registry/shipping.py",
-        "self.decoders.answers_of(binding, ids),",
+        "self.decoders.answers_of(str(table), binding, ids),",
         "self.decoders.answers(str(table), binding, ids),",
         (f"{SCHEMAS}::test_tasks_get_no_schema_that_the_ledger_lacks",),
     ),
@@ -65,8 +66,8 @@ SWITCHES = (
         "S2",
         "evolve without the ledger",
         "connectors/registry/table_schemas.py",
-        "return Evolving(evolution.changes, more)",
-        "return Evolving(evolution.changes, ledger.text)",
+        "return Evolving(tuple(changes), more.text)",
+        "return Evolving(tuple(changes), ledger.text)",
         (
             f"{SCHEMAS}::test_a_schema_is_in_the_ledger_with_its_columns_also_where_it_brings_none",
         ),
@@ -83,7 +84,7 @@ SWITCHES = (
         "S3",
         "compare no fingerprints",
         "planner/evolution/ledger.py",
-        "if self.fingerprints.get(number) not in (None, UNKNOWN, fingerprint)",
+        "if self.fingerprints.get(number) not in (None, *NO_SCHEMA, fingerprint)",
         "if False",
         (
             f"{SCHEMAS}::test_a_registry_that_gives_an_id_to_another_schema_stops_readers_and_tierers",
@@ -102,6 +103,17 @@ SWITCHES = (
         ),
     ),
     Switch(
+        "S3",
+        "keep what a registry answered for every era",
+        "connectors/registry/decoders.py",
+        'return f"{table} {form.era}"',
+        'return ""',
+        (
+            "tests/integration/test_registry_memories.py::"
+            "test_a_new_era_of_a_table_asks_again_and_other_tables_have_what_they_had",
+        ),
+    ),
+    Switch(
         "S4",
         "bring a dropped column back",
         "planner/evolution/changes.py",
@@ -116,8 +128,8 @@ SWITCHES = (
         "S4",
         "evolve by a schema that the ledger has",
         "connectors/registry/table_schemas.py",
-        "if ledger.fingerprints.get(schema_id) == fingerprint:",
-        "if False:",
+        "new = [at for at in self.ids if ledger.fingerprints.get(at) != fingerprints[at]]",
+        "new = list(self.ids)",
         (f"{SCHEMAS}::test_a_schema_of_the_ledger_brings_no_column_again",),
     ),
     Switch(
@@ -130,6 +142,17 @@ SWITCHES = (
             f"{SCHEMAS}::test_an_id_is_asked_for_until_its_grace_is_over",
             "tests/integration/test_schema_registry_faults.py::"
             "test_unknown_ids_wait_together_and_again_after_a_minute_of_silence",
+        ),
+    ),
+    Switch(
+        "S5",
+        "ask the registry about an id that the ledger has as unknown",
+        "connectors/decoding/avro/decoder.py",
+        "if schema_id in self._format.unknown:",
+        "if False:",
+        (
+            "tests/integration/test_registry_memories.py::"
+            "test_an_id_that_the_ledger_has_as_unknown_is_a_bad_record_on_both_sides",
         ),
     ),
     Switch(
@@ -585,6 +608,37 @@ SWITCHES = (
             f"{RENAMING}::test_a_rename_that_is_taken_back_decodes_the_tail_again",
             f"{RENAMING}::test_an_edited_name_mapping_decodes_the_tail_again",
         ),
+    ),
+    Switch(
+        "T14",
+        "keep segments whose records have the new field",
+        "proxy/tail/heritage.py",
+        "return not segment.is_trimmed and self.heritage.carries(segment.writer_ids)",
+        "return not segment.is_trimmed",
+        (
+            f"{HERITAGE}::test_segments_that_have_the_field_are_fetched_again",
+            f"{HERITAGE}::test_records_of_an_unknown_id_are_read_again",
+            f"{HERITAGE}::test_what_is_too_much_to_fetch_is_followed",
+        ),
+    ),
+    Switch(
+        "T14",
+        "keep offsets whose records had no row",
+        "proxy/tail/heritage.py",
+        "if not is_whole or not self.heritage.carries(loan.rowless_ids):",
+        "if not is_whole:",
+        (
+            f"{HERITAGE}::"
+            "test_records_that_were_skipped_for_their_number_are_rows_of_the_wider_column",
+        ),
+    ),
+    Switch(
+        "T14",
+        "take a column that a record has a value for as NULL",
+        "connectors/decoding/avro/carrying.py",
+        "if item is not None or field.required:",
+        "if field.required:",
+        (f"{HERITAGE}::test_segments_that_have_the_field_are_fetched_again",),
     ),
     Switch(
         "T14",

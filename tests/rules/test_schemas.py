@@ -63,7 +63,7 @@ class Registry:
         self.texts = dict(texts)
         self.requests: list[list[int]] = []
 
-    def of(self, _: str) -> Any:
+    def of(self, *_: str) -> Any:
         return self
 
     def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
@@ -133,7 +133,8 @@ def test_tasks_get_no_schema_that_the_ledger_lacks() -> None:
 
 def test_a_schema_is_in_the_ledger_with_its_columns_also_where_it_brings_none() -> None:
     table, registry = Table(), Registry({7: text(a="long"), 8: ONE})
-    take_up(TABLE, table.binding, [8, 7], Decoders(registry.of), table.commit)
+    for number in (7, 8):
+        take_up(TABLE, table.binding, [number], Decoders(registry.of), table.commit)
     ledgers = [SchemaLedger.parse(TABLE, each.ledger) for each in table.commits]
     assert [sorted(each.fingerprints) for each in ledgers] == [[7], [7, 8]]
     assert [[str(change) for change in each.changes] for each in table.commits] == [
@@ -196,7 +197,7 @@ def test_a_registry_that_is_away_is_no_unknown_id() -> None:
         scripted_registry(Reply("", 503)) as scripted,
         SchemaRegistry({"url": scripted.url, "max.retries": "0"}) as registry,
     ):
-        decoder = Decoders(lambda _: registry)(str(TABLE), SCHEMA, binding())
+        decoder = Decoders(lambda *_: registry)(str(TABLE), SCHEMA, binding())
         with pytest.raises(SchemaRegistryUnavailable):
             decoder.decode(raw_batch(framed(7, body(ONE, a=1, b="x"))))
 

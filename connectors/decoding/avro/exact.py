@@ -40,8 +40,6 @@ from connectors.decoding.fields import (
 from connectors.decoding.json.parsing import FinerTime
 from connectors.decoding.json.strict import UUID, fitted, read_value
 from connectors.decoding.policy import Unfit
-from planner.evolution.promotions import is_promotion
-from planner.evolution.table_types import table_type
 from planner.evolution.writer_types import Logical, Meaning, WriterSchema, WriterType
 from planner.schema import EpochUnit
 from planner.type_text import type_text
@@ -331,11 +329,9 @@ class Reads:
         is_number = plan.writer.kind in ("int", "long") and plan.writer.logical is None
         if is_number and field.kind in TIME_KINDS:
             reason += " without an epoch unit"
-        kind = table_type(plan.writer)
-        is_wider = kind is not None and is_promotion(field.type, kind)
 
         def refuse(_: Cursor) -> None:
-            raise (WideNumber if is_wider else Unfit)(plan.path, reason)
+            raise Unfit(plan.path, reason)
 
         return refuse
 
@@ -363,18 +359,9 @@ def _octets(plan: Plan) -> Read:
     return lambda cursor: read_bytes(cursor, path)
 
 
-class WideNumber(Unfit):
-    """A number of a wider type than its column has, at least until the writer's schema is taken up."""
-
-    cure = (
-        "have `thermocline tier` or `thermocline schemas evolve` widen the column; where the number is wrong, correct its "
-        "producer and run"
-    )
-
-
 def _within_int(number: int, path: str) -> int:
     if not -(1 << 31) <= number < 1 << 31:
-        raise WideNumber(path, "the number is beyond int")
+        raise Unfit(path, "the number is beyond int")
     return number
 
 
