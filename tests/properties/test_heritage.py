@@ -120,7 +120,7 @@ class Heritages(RuleBasedStateMachine):
     def produce(self, chance: Random, partition: int, count: int) -> None:
         """With any schema that there ever was; under other policies than ``fail`` also what is no record."""
         at = chance.randint(1, len(self.schemas))
-        schema = fastavro.parse_schema(json.loads(self.registry.texts[at - 1]))
+        schema = fastavro.parse_schema(json.loads(text_of(self.schemas[at - 1])))
         for _ in range(count):
             body = io.BytesIO()
             fastavro.schemaless_writer(body, schema, record(chance, self.schemas[at - 1]))
