@@ -279,7 +279,7 @@ class Histories(RuleBasedStateMachine):
             form = self.table.binding.format
             assert isinstance(form, AvroFormat)
             is_wide = "is beyond" in error.message or "does not fit" in error.message
-            assert is_wide  # noqa: PT017 - most tails have none
+            assert is_wide
             assert form.ledger.lacks({at for at, _ in self.log[self.watermark :]})
         self.take_up_versions()
         decoder = self.server(str(TABLE), self.table.schema, self.table.binding)
