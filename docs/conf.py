@@ -36,7 +36,7 @@ NAVIGATION = {
     ],
     "Rely on it": [
         "limits",
-        "record-formats",
+        "records",
         "json-types",
         "avro-types",
         "comparison",

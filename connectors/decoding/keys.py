@@ -1,4 +1,4 @@
-"""Keys of records as a column of their table, by the readers that values have (docs/record-formats.md)."""
+"""Keys of records as a column of their table, by the readers that values have (docs/records.md)."""
 
 from __future__ import annotations
 

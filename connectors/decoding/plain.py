@@ -1,4 +1,4 @@
-"""Records that are one value, the bytes as they are or text in UTF-8, as the column ``value`` of a table (docs/record-formats.md)."""
+"""Records that are one value, the bytes as they are or text in UTF-8, as the column ``value`` of a table (docs/records.md)."""
 
 from __future__ import annotations
 

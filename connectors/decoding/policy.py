@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.fields import Field
 from planner.errors import BadBinding, UndecodableRecord
+from planner.evolution.writer_types import WriterIds, all_ids
 from planner.names import (
     KAFKA_ERROR,
     KAFKA_KEY,
@@ -58,7 +60,7 @@ class Portion:
 
     ``exactly`` reads one of those at ``doubtful``: a value per field, as ``arrays.exact_leaf`` takes them, or it raises
     ``Unfit``. Both positions ascend. A record with a value that is in neither is none of the table's, and counts as
-    skipped. With ``needs`` nothing else counts (``planner.ports.Decoded``).
+    skipped. With ``needs`` nothing else counts. ``needs`` and ``writer_ids`` as in ``planner.ports.Decoded``.
     """
 
     positions: Sequence[int]
@@ -66,6 +68,7 @@ class Portion:
     doubtful: Sequence[int]
     exactly: Callable[[int], tuple[Any, ...]]
     needs: frozenset[int] = frozenset()
+    writer_ids: WriterIds = None
 
 
 class RecordReader(Protocol):
@@ -103,7 +106,8 @@ def read_exactly(fields: Sequence[Field], portion: Portion, policy: OnError) -> 
         try:
             rows[at] = portion.exactly(at)
         except Unfit as unfit:
-            errors[at] = unfit
+            # Its traceback leads to this frame, which has ``errors``: a cycle that keeps the batch.
+            errors[at] = unfit.with_traceback(None)
             if policy == "fail":
                 break
             if policy == "null":
@@ -179,6 +183,7 @@ class TableDecoder:
             pa.concat_batches([each.rows for each in decoded]),
             sum((each.outcomes for each in decoded), Outcomes(skipped=len(batch) - len(left))),
             frozenset[int]().union(*(each.needs for each in decoded)),
+            reduce(all_ids, (each.writer_ids for each in decoded)),
         )
 
     def without_skips(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -210,7 +215,8 @@ class TableDecoder:
         outcomes = Outcomes(
             rows=count, skipped=len(batch) - tombstones - count, tombstones=tombstones
         )
-        return Decoded(self._rows(batch, payload), outcomes)
+        rows = self._rows(batch, payload)
+        return Decoded(rows, outcomes, writer_ids=portion.writer_ids)
 
     def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:
         partition = batch.column(KAFKA_PARTITION)[at].as_py()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from connectors.decoding.fields import VALUE
-from connectors.decoding.json.decoder import JsonRecords, JsonValues
+from connectors.decoding.json.decoder import JsonRecords
 from connectors.decoding.keys import KeyColumn
 from connectors.decoding.plain import PlainRecords
 from connectors.decoding.policy import RecordReader, TableDecoder
@@ -45,7 +45,9 @@ READERS: Mapping[str, _Reader] = {
 #: Those of keys, which are one value: a JSON value of any kind, an Avro record as a struct.
 _KEY_READERS: Mapping[str, _Reader] = {
     **READERS,
-    JsonFormat.name: lambda table, schema, binding, _: JsonValues(table, schema, binding),
+    JsonFormat.name: lambda table, schema, binding, _: JsonRecords(
+        table, schema, binding, is_value=True
+    ),
 }
 
 

@@ -6,21 +6,25 @@ what it was answered along with their work, and neither address nor login of a r
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 
+from connectors.decoding.avro.carrying import carries_over
 from connectors.decoding.avro.wire import ids_of
+from connectors.decoding.fields import payload_fields
 from connectors.decoding.policy import TableDecoder
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import InternalError, SchemasNeeded
 from planner.evolution.changes import Path, paths_of, schema_of_rows
+from planner.evolution.conversions import Heritage, conversions
 from planner.evolution.ledger import NO_SCHEMA
 from planner.evolution.writer_types import WriterSchema
 from planner.names import KAFKA_VALUE, TableName
@@ -187,6 +191,35 @@ class Decoders:
             self.add(table, binding, self.look_up(table, binding, late, anew=True))
         ledger.check(TableName.parse(table), era.writers.fingerprints)
         return bool(late)
+
+    def heritage(
+        self, table: str, binding: Binding, before: TableSchema, after: TableSchema
+    ) -> Heritage | None:
+        """Return what rows under one schema say of those under another. None: nothing, the records must be read again."""
+        steps = conversions(before, after)
+        if steps is None or not isinstance(binding.format, AvroFormat):
+            return None
+        values = []
+        for schema in (before, after):
+            key = binding.key_column(schema)
+            if key is not None and steps.get(key.name) != "same":
+                return None
+            others = tuple(column for column in schema.columns if column is not key)
+            values.append(payload_fields(table, replace(schema, columns=others), binding))
+        carries_record = functools.partial(
+            carries_over,
+            steps=steps,
+            record=binding.format.record,
+            is_all_good=binding.on_error == "fail",
+        )
+        writers = self.writers(table, binding)
+
+        @functools.cache
+        def carries_id(schema_id: int) -> bool:
+            writer = writers.get(schema_id)
+            return isinstance(writer, WriterSchema) and carries_record(writer, *values)
+
+        return Heritage(steps, lambda ids: ids is not None and all(map(carries_id, ids)))
 
     def add(self, table: str, binding: Binding, answers: Answers) -> None:
         """Take what another process was answered."""

@@ -127,7 +127,7 @@ def needed(
     rows = schema_of_rows(writer, form.record)
     if form.evolution == "none" or rows is None:
         return Evolution()
-    evolution = evolve(schema, rows, earlier, binding.key_column(schema))
+    evolution = evolve(schema, rows, earlier, form.units, binding.key_column(schema))
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
         name = rows.root.value.name or rows.root.value.kind

@@ -152,3 +152,12 @@ def _facts(each: WriterType) -> list[object]:
         [[item.name, item.default, _facts(item.type)] for item in each.fields],
         [_facts(item) for item in each.items],
     ]
+
+
+#: Ids of schemas that some records were written with; none of no records. None: not known.
+WriterIds = frozenset[int] | None
+
+
+def all_ids(first: WriterIds, second: WriterIds) -> WriterIds:
+    """Return the ids of the records of both."""
+    return None if first is None or second is None else first | second

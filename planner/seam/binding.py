@@ -168,6 +168,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
             *names, last = (*options, *(f"{each}<field id>" for each in record_format.prefixes))
             what = f"unknown property {key}; known are {', '.join(names)} and {last}."
             raise bad_property(table, key, what)
+    has_no_key = properties.keys().isdisjoint(KEY_OPTIONS)
     return Binding(
         topic=properties[TOPIC],
         format=record_format.parse(table, properties),
@@ -176,7 +177,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         max_tail_rows=count_property(table, properties, MAX_TAIL_ROWS),
         max_tail_bytes=count_property(table, properties, MAX_TAIL_BYTES),
         kafka=_cluster(table, properties),
-        key=RecordKey.parse(table, properties),
+        key=None if has_no_key else RecordKey.parse(table, properties),
     )
 
 

@@ -171,6 +171,11 @@ class AvroFormat:
         )
 
     @property
+    def units(self) -> frozenset[int]:
+        """The ids of the fields whose times may be numbers."""
+        return frozenset(field_id for field_id, _ in self.epoch_units)
+
+    @property
     def properties(self) -> dict[str, str]:
         """The table properties that ``parse`` reads back equal."""
         own = {
@@ -217,7 +222,7 @@ class AvroFormat:
 
 @dataclass(frozen=True, slots=True)
 class RawFormat:
-    """Records that are one value, the bytes as they are (docs/record-formats.md). They hold no times, so ``epoch_units`` and
+    """Records that are one value, the bytes as they are (docs/records.md). They hold no times, so ``epoch_units`` and
     ``floors`` are empty.
     """
 

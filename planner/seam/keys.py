@@ -78,14 +78,12 @@ class RecordKey:
     schema: KeySchema | None = None
 
     @classmethod
-    def parse(cls, table: TableName, properties: Mapping[str, str]) -> RecordKey | None:
-        """Read the properties; None: keys fill no column.
+    def parse(cls, table: TableName, properties: Mapping[str, str]) -> RecordKey:
+        """Read the properties of a table that has any of ``KEY_OPTIONS``.
 
         Raises:
             BadBinding: a value is not allowed, or one of the properties is there without another that it needs.
         """
-        if not any(key in properties for key in KEY_OPTIONS):
-            return None
         name = one_of(table, properties, KEY_FORMAT, get_args(KeyFormat), "")
         column = properties.get(KEY_COLUMN, "")
         if not (column.isascii() and column.isdigit() and len(column) <= 10):

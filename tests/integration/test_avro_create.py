@@ -104,7 +104,8 @@ class Site:
             decoder = Decoders(registries.of)(str(self.table), pin.schema, pin.binding)
             [bounds] = log.measure([self.topic])[self.topic].partitions
             ranges = [OffsetRange(0, bounds.log_start, bounds.log_end)]
-            batches = log.fetch(TopicSource(self.topic), ranges, timeout_s=30)
+            source = TopicSource.of(decoder, self.topic)
+            batches = log.fetch(source, ranges, timeout_s=30)
             rows = [row for batch in batches for row in decoder.decode(batch).rows.to_pylist()]
         return [
             {key: value for key, value in row.items() if not key.startswith("kafka_")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.formats import AvroFormat
+from proxy.tail.generations import Generation
+from proxy.tail.segment import Segment
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
 from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
@@ -90,6 +92,18 @@ def schemas_of(table: TableName) -> str:
     return f'{table.catalog}.{table.schema}."{table.name}$schemas"'
 
 
+def evolved(server: SqlServer, table: TableName) -> None:
+    """Have the table follow ``SECOND``, as a tierer does."""
+
+    def decide(schema: TableSchema, _: object) -> Evolving:
+        tree = parse_schema(SECOND)
+        return Evolving(evolve(schema, tree).changes, SchemaLedger({77: tree.fingerprint}).text)
+
+    with contextlib.closing(Catalogs(server.settings.catalogs)) as catalogs:
+        evolve_table(catalogs, table, decide)
+    server.refresh(table)
+
+
 def test_each_record_is_read_by_its_writers_schema(
     server: SqlServer, kafka: Kafka, schema_registry: ApicurioRegistry
 ) -> None:
@@ -135,14 +149,44 @@ def test_a_column_of_a_new_schema_has_its_values(
     table = server.bind(topic, COLUMNS, format=AvroFormat(evolution="additive"))
     assert rows(server, table) == [(1, "a"), (2, "b")]
 
-    def decide(schema: TableSchema, _: object) -> Evolving:
-        tree = parse_schema(SECOND)
-        return Evolving(evolve(schema, tree).changes, SchemaLedger({77: tree.fingerprint}).text)
-
-    with contextlib.closing(Catalogs(server.settings.catalogs)) as catalogs:
-        evolve_table(catalogs, table, decide)
-    server.refresh(table)
+    evolved(server, table)
     assert rows(server, table, "id, name, note") == [(1, "a", None), (2, "b", "n")]
+
+
+def test_rows_without_the_new_field_stay_and_the_others_have_it(
+    server: SqlServer,
+    kafka: Kafka,
+    schema_registry: ApicurioRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A column is added and another widened over a tail that is followed."""
+    kept: list[int] = []
+    borrow = Generation.borrow
+
+    def counted(self: Generation, segment: Segment, epochs: Mapping[int, int]) -> None:
+        kept.append(segment.rows)
+        borrow(self, segment, epochs)
+
+    monkeypatch.setattr(Generation, "borrow", counted)
+    topic, most = kafka.topic(), 25_000
+    write = writer(schema_registry, kafka, topic)
+    columns = [Column(0, "id", pa.int32()), COLUMNS[1]]
+    write(FIRST, [{"id": n, "name": "x"} for n in range(most)])
+    table = server.bind(topic, columns, format=AvroFormat(evolution="additive"))
+    assert len(rows(server, table)) == most
+    write(SECOND, [{"id": most, "name": "y", "note": "n"}])
+    write(FIRST, [{"id": most + 1, "name": "z"}])
+    expected = [*((n, "x") for n in range(most)), (most, "y"), (most + 1, "z")]
+    with server.cursor() as old:
+        old.execute(f"SELECT id, name FROM {table} ORDER BY id")
+        evolved(server, table)
+        notes = {most: "n"}
+        answer = rows(server, table, "id, name, note")
+        assert answer == [(*row, notes.get(row[0])) for row in expected]
+        assert sum(kept) == most
+        assert old.fetchall() == expected
+    write(SECOND, [{"id": 2**40, "name": "w", "note": "far"}])
+    assert rows(server, table, "id, name, note") == [*answer, (2**40, "w", "far")]
 
 
 def test_a_registry_that_is_away_is_named_and_what_is_known_goes_on(

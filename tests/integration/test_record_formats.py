@@ -104,16 +104,18 @@ CASES = {
 }
 
 
-def verified(live: LiveServer, table: TableName, folder: Path) -> Any:
+def verified(live: LiveServer, table: TableName, folder: Path, *options: str) -> Any:
     sections = {f"catalogs.{name}": each for name, each in live.settings.catalogs.items()}
     sections["kafka"] = dict(live.settings.kafka)
     lines = []
-    for section, options in sections.items():
+    for section, values in sections.items():
         lines.append(f"[{section}]")
-        lines += [f'"{key}" = {json.dumps(each)}' for key, each in options.items()]
+        lines += [f'"{key}" = {json.dumps(each)}' for key, each in values.items()]
     config = folder / "thermocline.toml"
     config.write_text("\n".join(lines))
-    done = CliRunner().invoke(app, ["--config", str(config), "verify", str(table), "--json"])
+    done = CliRunner().invoke(
+        app, ["--config", str(config), "verify", str(table), "--json", *options]
+    )
     [report] = json.loads(done.stdout)
     return report
 
@@ -141,11 +143,17 @@ def test_a_row_is_the_same_on_every_side(
         keys, values = zip(*sent, strict=True)
         kafka.produce(topic, values, keys=keys)
 
+    def by_name(row: tuple[Any, ...], turn: int) -> tuple[Any, ...]:
+        # A reason names the column as it was called when the record was decoded.
+        *others, last = row
+        is_renamed = turn and isinstance(last, str) and last.startswith("key: ")
+        return (*others, last.replace("field key", "field id") if is_renamed else last)
+
     def expected(times: int, key: str) -> list[dict[str, Any]]:
         names = ["kafka_offset", key, case.column.name]
         names += ["kafka_error"] * (case.policy == "null")
         return [
-            dict(zip(names, (at + turn * len(case.records), *row), strict=True))
+            dict(zip(names, (at + turn * len(case.records), *by_name(row, turn)), strict=True))
             for turn in range(times)
             for at, (_, _, row) in enumerate(case.records)
             if row is not None
@@ -181,9 +189,10 @@ def test_a_row_is_the_same_on_every_side(
     live.tier(table)
     live.refresh(table)
     check(2, "id")
-    report = verified(live, table, tmp_path)
-    assert report["findings"] == []
-    assert report["outcomes"]["rows"] == 2 * count
+    for options in ((), ("--offsets-only",)):
+        report = verified(live, table, tmp_path, *options)
+        assert report["findings"] == []
+        assert report["outcomes"]["rows"] == 2 * count
     if case.policy == "null":
         bad = live.ask(
             f"SELECT kafka_key, kafka_value FROM {table} WHERE kafka_error IS NOT NULL ORDER BY kafka_offset LIMIT 2"

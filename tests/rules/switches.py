@@ -18,6 +18,7 @@ DECIDING = "tests/unit/test_ways_out.py"
 WAYS_OUT = "tests/contract/test_ways_out.py"
 EXPIRED = "tests/contract/test_expired_history.py"
 HISTORY = "tests/unit/test_tail_history.py"
+HERITAGE = "tests/unit/test_tail_heritage.py"
 LAST_ENDS = "tests/unit/test_last_ends.py"
 SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
@@ -607,6 +608,37 @@ SWITCHES = (
             f"{RENAMING}::test_a_rename_that_is_taken_back_decodes_the_tail_again",
             f"{RENAMING}::test_an_edited_name_mapping_decodes_the_tail_again",
         ),
+    ),
+    Switch(
+        "T14",
+        "keep segments whose records have the new field",
+        "proxy/tail/heritage.py",
+        "return not segment.is_trimmed and self.heritage.carries(segment.writer_ids)",
+        "return not segment.is_trimmed",
+        (
+            f"{HERITAGE}::test_segments_that_have_the_field_are_fetched_again",
+            f"{HERITAGE}::test_records_of_an_unknown_id_are_read_again",
+            f"{HERITAGE}::test_what_is_too_much_to_fetch_is_followed",
+        ),
+    ),
+    Switch(
+        "T14",
+        "keep offsets whose records had no row",
+        "proxy/tail/heritage.py",
+        "if not is_whole or not self.heritage.carries(loan.rowless_ids):",
+        "if not is_whole:",
+        (
+            f"{HERITAGE}::"
+            "test_records_that_were_skipped_for_their_number_are_rows_of_the_wider_column",
+        ),
+    ),
+    Switch(
+        "T14",
+        "take a column that a record has a value for as NULL",
+        "connectors/decoding/avro/carrying.py",
+        "if item is not None or field.required:",
+        "if field.required:",
+        (f"{HERITAGE}::test_segments_that_have_the_field_are_fetched_again",),
     ),
     Switch(
         "T14",

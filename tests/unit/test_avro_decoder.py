@@ -427,3 +427,21 @@ def test_records_of_many_schemas_keep_their_order() -> None:
         list(row)
         for row in zip(*(rows.column(name).to_pylist() for name in "asxb"), strict=True)
     ] == expected
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_a_batch_says_by_which_schemas_it_was_read(fast_from: int | None) -> None:
+    known = writers(_7=FLOW, _8=FLOW, _9=OTHER)
+    decoder = avro_decoder(
+        schema(A),
+        known,
+        fast_from=fast_from,
+        on_error="skip",
+        format=AvroFormat(record="net.Flow"),
+    )
+    values = [framed(7, b"\2")] * 9_000 + [framed(8, b"\2"), framed(9, b"\2"), b"no id", None]
+    assert decoder.decode(raw_batch(*values)).writer_ids == frozenset({7, 8, 9})
+    assert decoder.decode(raw_batch(b"no id", None)).writer_ids == frozenset()
+    # Such an id may come to mean something.
+    known.add_unknown(10)
+    assert decoder.decode(raw_batch(*values, framed(10, b"\2"))).writer_ids is None

@@ -12,7 +12,7 @@ import pytest
 from planner.errors import BadBinding, SchemaRegistryChanged
 from planner.evolution.applying import applied
 from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, parse_schema
-from planner.evolution.changes import evolve, paths_of
+from planner.evolution.changes import Evolution, evolve, paths_of
 from planner.evolution.ledger import UNKNOWN, UNREADABLE, SchemaLedger
 from planner.evolution.promotions import is_promotion
 from planner.evolution.table_types import table_type
@@ -183,6 +183,22 @@ def test_a_renamed_column_goes_on_under_both_names() -> None:
         assert not evolve(renamed, parse_schema(record(**{name: "int"}))).changes
 
 
+def test_a_field_that_held_no_values_at_first_gets_its_column_once_it_does() -> None:
+    empty = {"type": "record", "name": "Empty", "fields": []}
+    before = parse_schema(record(a="null", s=empty, l={"type": "array", "items": "null"}))
+    inner = {**empty, "fields": [{"name": "x", "type": "int"}]}
+    after = parse_schema(
+        record(a=["null", "int"], s=inner, l={"type": "array", "items": "int"})
+    )
+    evolution = evolve(schema(), after, paths_of(before))
+    assert [str(each) for each in evolution.changes] == [
+        "add a int",
+        "add s struct<x: int>",
+        "add l list<int>",
+    ]
+    assert not evolution.left_out
+
+
 def test_a_column_that_a_person_dropped_stays_dropped() -> None:
     before = parse_schema(record(a="int", p=POINT, l={"type": "array", "items": POINT}))
     assert paths_of(before) == {("a",), ("p",), ("p", "x"), ("l",), ("l", "element", "x")}
@@ -232,6 +248,27 @@ def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
         ("decimal(9,2)", "decimal(12,2)"),
     }
     assert is_promotion(parse_type(before), parse_type(after)) == ((before, after) in allowed)
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+def test_a_number_is_a_time_where_its_column_has_a_unit(kind: str) -> None:
+    table = schema(a=kind)
+    (column,) = (each for each in table.columns if each.name == "a")
+    for units in (None, {column.field_id}):
+        assert not evolve(table, parse_schema(record(a="long")), units=units).misfits
+    (misfit,) = evolve(table, parse_schema(record(a="long")), units={1}).misfits
+    assert str(misfit) == f"field a is long, and its column {kind}"
+
+
+@pytest.mark.parametrize(
+    ("column", "writer"),
+    [
+        ("binary", {"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}),
+        ("string", {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}),
+    ],
+)
+def test_what_the_decoder_reads_is_no_misfit(column: str, writer: Any) -> None:
+    assert evolve(schema(a=column), parse_schema(record(a=writer))) == Evolution()
 
 
 @pytest.mark.parametrize("before", [{}, {"s": "struct<foo: int>"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -350,6 +351,8 @@ BOUND = (
 def test_properties_read_back_equal_and_decide_rows() -> None:
     for binding in BOUND:
         assert parse_binding(FLOWS, binding.properties()) == binding
+        # As it travels to the process that reads topics, and to Spark's tasks.
+        assert pickle.loads(pickle.dumps(binding)) == binding
     schema = table(Column(4, "key", pa.string()), Column(5, "value", pa.string()))
     assert len({each.shape for each in BOUND}) == len(BOUND)
     assert len({decoding_key(schema, each) for each in BOUND}) == len(BOUND)

@@ -264,7 +264,9 @@ def _step(
     if rows is None:
         note = f"all its records: they are {record_name(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()
-    evolution = evolve(schema, rows, earlier, table.binding.key_column(schema))
+    evolution = evolve(
+        schema, rows, earlier, table.form.units, table.binding.key_column(schema)
+    )
     left_out = tuple(map(str, evolution.left_out))
     misfits = tuple(map(str, evolution.misfits))
     changes = tuple(map(str, evolution.changes))

@@ -51,6 +51,7 @@ def running_tails(
         tails = Tails(
             *(readers, engine.segments, limits),
             check_schemas=decoders.check,
+            heritages=decoders.heritage,
             following=following,
             space=space,
             is_serving=lambda: engine.watch.idle_s < IN_PROCESS.serving_s,
