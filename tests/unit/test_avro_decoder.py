@@ -470,10 +470,10 @@ def test_records_of_many_schemas_keep_their_order() -> None:
 
 @pytest.mark.parametrize("fast_from", PATHS)
 def test_a_batch_says_by_which_schemas_it_was_read(fast_from: int | None) -> None:
-    known = writers(_7=FLOW, _8=FLOW, _9=OTHER)
+    registry = writers(_7=FLOW, _8=FLOW, _9=OTHER)
     decoder = avro_decoder(
         schema(A),
-        known,
+        registry,
         fast_from=fast_from,
         on_error="skip",
         format=AvroFormat(record="net.Flow"),
@@ -482,5 +482,5 @@ def test_a_batch_says_by_which_schemas_it_was_read(fast_from: int | None) -> Non
     assert decoder.decode(raw_batch(*values)).writer_ids == frozenset({7, 8, 9})
     assert decoder.decode(raw_batch(b"no id", None)).writer_ids == frozenset()
     # Such an id may come to mean something.
-    known.add_unknown(10)
+    registry.add_unknown(10)
     assert decoder.decode(raw_batch(*values, framed(10, b"\2"))).writer_ids is None
