@@ -106,13 +106,9 @@ class Binding:
 
     def gives_rows_of(self, shape: str, schema: TableSchema) -> bool:
         """Return whether every record is the same row under this binding as under one with ``shape``."""
-        if shape == self.shape:
-            return True
-        return (
-            isinstance(self.format, JsonFormat)
-            and shape == shape_under(self, 1)
-            and self.format.reads_as_at_first(schema)
-        )
+        if shape == self.shape or not isinstance(self.format, JsonFormat):
+            return shape == self.shape
+        return shape == shape_under(self, 1) and self.format.reads_as_at_first(schema)
 
     def properties(self) -> dict[str, str]:
         """The table properties of this binding; ``parse_binding`` reads them back equal, without skips."""
