@@ -236,7 +236,7 @@ def _plan(config: str | None, table: str, as_json: bool) -> None:
 
 def _document(name: TableName, steps: Iterable[_Step], changed: Iterable[int]) -> str:
     schemas = [each.document for each in steps]
-    facts = {"table": str(name), "schemas": schemas, "changed": list(changed)}
+    facts = {"table": str(name), "changed": list(changed), "schemas": schemas}
     return json.dumps(facts, indent=2)
 
 
