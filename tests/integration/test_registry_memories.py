@@ -129,7 +129,7 @@ class Table:
     properties: dict[str, str]
 
     def commit(self, _: TableName, decide: Decide) -> Evolving | None:
-        evolving = decide(SCHEMA, self.properties)
+        evolving = decide(SCHEMA, self.properties, ())
         if evolving is not None:
             self.properties[SCHEMAS] = evolving.ledger
         return evolving

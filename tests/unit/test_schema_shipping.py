@@ -211,7 +211,7 @@ class Table:
     commits: int = 0
 
     def commit(self, _: TableName, decide: Decide) -> Evolving | None:
-        evolving = decide(SCHEMA, self.properties)
+        evolving = decide(SCHEMA, self.properties, ())
         if evolving is not None:
             self.commits += 1
             self.properties[SCHEMAS] = evolving.ledger
