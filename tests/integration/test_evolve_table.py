@@ -146,7 +146,8 @@ def test_schemas_that_change_the_same_fields_are_one_commit(catalogs: Catalogs) 
 
 def test_what_a_person_dropped_stays_dropped_at_any_depth(catalogs: Catalogs) -> None:
     """Also if it was renamed before, or its parent since."""
-    box = {"type": "record", "name": "Box", "fields": [{"name": "w", "type": "int"}]}
+    inside = [{"name": "w", "type": "int"}]
+    box = {"type": "record", "name": "Box", "fields": inside}
     fields = {
         "id": "int",
         "points": {"type": "array", "items": POINT},
@@ -157,7 +158,7 @@ def test_what_a_person_dropped_stays_dropped_at_any_depth(catalogs: Catalogs) ->
     for old, new in (("note", "remark"), ("points.x", "far"), ("box", "chest")):
         with catalogs.load(TABLE).update_schema() as update:
             update.rename_column(old, new)
-    box["fields"].append({"name": "h", "type": "int"})
+    inside.append({"name": "h", "type": "int"})
     evolve_table(catalogs, TABLE, for_writer({**more, "box": box}, 2))
     with catalogs.load(TABLE).update_schema() as update:
         for name in ("remark", "city", "chest.h"):
@@ -165,7 +166,7 @@ def test_what_a_person_dropped_stays_dropped_at_any_depth(catalogs: Catalogs) ->
     with catalogs.load(TABLE).update_schema() as update:
         update.rename_column("chest", "crate")
     before = schema_of(catalogs)
-    box["fields"].append({"name": "d", "type": "int"})
+    inside.append({"name": "d", "type": "int"})
     evolving = evolve_table(catalogs, TABLE, for_writer({**more, "box": box, "new": "int"}, 3))
     assert evolving is not None
     assert list(map(str, evolving.changes)) == ["add crate.d int", "add new int"]
