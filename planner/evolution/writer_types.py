@@ -156,8 +156,3 @@ def _facts(each: WriterType) -> list[object]:
 
 #: Ids of schemas that some records were written with; none of no records. None: not known.
 WriterIds = frozenset[int] | None
-
-
-def all_ids(first: WriterIds, second: WriterIds) -> WriterIds:
-    """Return the ids of the records of both."""
-    return None if first is None or second is None else first | second
