@@ -12,7 +12,7 @@ import pyarrow as pa
 from connectors.registry.decoders import Answer
 from connectors.registry.texts import UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
-from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
+from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Path, Widen
 from planner.evolution.ledger import SCHEMAS
 from planner.names import TableName
 from planner.schema import METADATA_TYPES, Column, TableSchema
@@ -72,6 +72,7 @@ class Table:
         form = AvroFormat(evolution="additive")
         self.properties = Binding("orders", form).properties()
         self._last = 10
+        self._past: set[Path] = set()
 
     @property
     def binding(self) -> Binding:
@@ -81,7 +82,7 @@ class Table:
 
     def commit(self, table: TableName, decide: Decide) -> Evolving | None:
         assert table == TABLE
-        evolving = decide(self.schema, self.properties)
+        evolving = decide(self.schema, self.properties, self._past)
         if evolving is not None:
             for change in evolving.changes:
                 self.change(change)
@@ -107,6 +108,7 @@ class Table:
         self._set(tuple(each for each in self.schema.columns if each.name != name))
 
     def _set(self, columns: tuple[Column, ...]) -> None:
+        self._past |= {(each.name,) for each in self.schema.columns}
         self.schema = TableSchema(self.schema.schema_id + 1, columns)
 
 

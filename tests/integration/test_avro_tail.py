@@ -91,7 +91,7 @@ def rows(server: SqlServer, table: TableName, columns: str = "id, name") -> list
 def evolved(server: SqlServer, table: TableName) -> None:
     """Have the table follow ``SECOND``, as a tierer does."""
 
-    def decide(schema: TableSchema, _: object) -> Evolving:
+    def decide(schema: TableSchema, *_: object) -> Evolving:
         tree = parse_schema(SECOND)
         return Evolving(evolve(schema, tree).changes, SchemaLedger({77: tree.fingerprint}).text)
 

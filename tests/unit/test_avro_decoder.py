@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import time
 import tracemalloc
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -223,6 +227,61 @@ def test_an_empty_body_is_a_value_where_the_schema_takes_no_bytes(
     text: str, fast_from: int | None
 ) -> None:
     assert column_of(text, A, *[b""] * 20, fast_from=fast_from) == [None] * 20
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_the_scale_of_each_record_counts(fast_from: int | None) -> None:
+    """A topic of Debezium has bytes of another scale from one record to the next once the source's column was altered."""
+    money = (
+        '{{"type": "record", "name": "R", "fields": [{{"name": "a", "type": {{"type": "bytes", "logicalType": "decimal", '
+        '"precision": 12, "scale": {}}}}}]}}'
+    )
+    registry = writers(_7=money.format(2), _8=money.format(4))
+    table = schema(Column(10, "a", pa.decimal128(12, 4)))
+    values = [framed(number, b"\x04\x30\x39") for number in (7, 8) for _ in range(20)]
+    decoder = avro_decoder(table, registry, fast_from=fast_from)
+    rows = decoder.decode(raw_batch(*values)).rows.column("a").to_pylist()
+    assert rows == [Decimal("123.45")] * 20 + [Decimal("1.2345")] * 20
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_a_time_is_what_its_writer_made_of_it(
+    fast_from: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fastavro takes one without a zone as of its machine's zone, and for a local one the reading of the clock."""
+    noon = datetime(2026, 7, 1, 12)
+    abroad = noon.replace(tzinfo=timezone(timedelta(hours=9)))
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        bodies = [
+            (kind, _datum("long", kind, value))
+            for kind, value in (("timestamp-micros", noon), ("local-timestamp-micros", abroad))
+        ]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    values = []
+    for kind, body in bodies:
+        text = json.dumps(
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": "a", "type": {"type": "long", "logicalType": kind}}],
+            }
+        )
+        zone = None if kind.startswith("local") else "UTC"
+        column = Column(10, "a", pa.timestamp("us", zone))
+        values.append(column_of(text, column, *[body] * 20, fast_from=fast_from))
+    utc = datetime(2026, 7, 1, 6, 30, tzinfo=UTC)
+    assert values == [[utc] * 20, [noon] * 20]
+
+
+def _datum(kind: str, logical: str, value: datetime) -> bytes:
+    buffer = io.BytesIO()
+    parsed = fastavro.parse_schema({"type": kind, "logicalType": logical})
+    fastavro.schemaless_writer(buffer, parsed, value)
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize("fast_from", PATHS)

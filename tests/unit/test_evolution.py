@@ -228,6 +228,15 @@ def test_a_column_that_a_person_dropped_stays_dropped() -> None:
     )
 
 
+def test_what_was_left_out_of_a_renamed_column_stays_so() -> None:
+    """As by ``create --rename p=place --leave-out p.x``."""
+    place = Column(10, "place", parse_type("struct<y: int>"), keys=("place", "p"))
+    ints = [{"name": name, "type": "int"} for name in "xyz"]
+    written = parse_schema(record(p={**POINT, "fields": ints}))
+    (change,) = evolve(TableSchema(0, (*LEAD, place)), written, {("p", "x")}).changes
+    assert str(change) == "add place.z int"
+
+
 def test_a_schema_that_is_no_record_is_one_column() -> None:
     (change,) = evolve(schema(), parse_schema('["null", "long"]')).changes
     assert str(change) == "add value long"

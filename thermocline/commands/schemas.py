@@ -13,6 +13,7 @@ import click
 from connectors.decoding.writers import FIXED_ID, Unknown, Writers
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.evolve import evolve_table
+from connectors.iceberg.past_fields import past_fields
 from connectors.iceberg.store import IcebergStore
 from connectors.registry.decoders import Decoders
 from connectors.registry.facts import mark_of, record_name
@@ -69,6 +70,7 @@ class _Table:
     form: AvroFormat
     registry: SchemaRegistry
     decoders: Decoders
+    catalogs: Catalogs
 
     def writers(self, ids: Iterable[int]) -> Writers:
         """Ask for the schemas of ids, as they are in the registry today."""
@@ -80,8 +82,9 @@ class _Table:
         return ledger.changed(self.writers(ledger.fingerprints).fingerprints)
 
     def earlier(self) -> frozenset[Path]:
-        """Return the fields of the schemas that the table has taken up."""
-        return self.decoders.paths_of_ledger(str(self.name), self.binding)
+        """Return the fields that the table has had, and those of the schemas that it has taken up."""
+        past = past_fields(self.catalogs.load(self.name))
+        return past | self.decoders.paths_of_ledger(str(self.name), self.binding)
 
 
 def _as_of_today(
@@ -97,6 +100,7 @@ def _as_of_today(
 def _opened(settings: Settings, name: TableName) -> Iterator[_Table]:
     with (
         closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+        closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs,
         SchemaRegistries(settings.registries) as registries,
     ):
         pin = store.pin(name)
@@ -107,7 +111,8 @@ def _opened(settings: Settings, name: TableName) -> Iterator[_Table]:
             )
         form = pin.binding.format
         registry = registries.of(form.registry or "")
-        yield _Table(name, pin.schema, pin.binding, form, registry, Decoders(registries.of))
+        decoders = Decoders(registries.of)
+        yield _Table(name, pin.schema, pin.binding, form, registry, decoders, catalogs)
 
 
 @command.command(
@@ -308,17 +313,14 @@ def _evolve(config: str | None, table: str, as_json: bool) -> None:
     settings = load(config).require_catalogs()
     name = TableName.parse(table)
     done: list[_Step] = []
-    with (
-        _opened(settings, name) as opened,
-        closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs,
-    ):
+    with _opened(settings, name) as opened:
         for step in _planned(opened):
             committed = take_up(
                 name,
                 opened.binding,
                 [step.version.id],
                 opened.decoders,
-                lambda table, decide: evolve_table(catalogs, table, decide),
+                lambda table, decide: evolve_table(opened.catalogs, table, decide),
             )
             changes = () if committed is None else tuple(map(str, committed.changes))
             done.append(replace(step, changes=changes))
