@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from connectors.registry.client import SchemaRegistry
 from connectors.registry.decoders import Answer
-from connectors.registry.texts import UnknownSchema, WriterText
+from connectors.registry.texts import Format, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
 
 
@@ -20,7 +20,9 @@ class MemoryRegistry:
     subjects: dict[str, dict[int, int]] = field(default_factory=dict)
     is_up: bool = True
 
-    def register(self, subject: str, schema_id: int, text: str, format: str = "AVRO") -> None:
+    def register(
+        self, subject: str, schema_id: int, text: str, format: Format = "AVRO"
+    ) -> None:
         """Add the next version of a subject."""
         self.answers[schema_id] = WriterText(schema_id, text, {}, format)
         versions = self.subjects.setdefault(subject, {})

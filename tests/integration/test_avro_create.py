@@ -214,7 +214,7 @@ def test_records_of_a_union_become_rows_by_their_name(site: Site) -> None:
 
 
 def test_a_schema_that_is_no_record_is_one_column(site: Site) -> None:
-    site.produce('"string"', "text")  # type: ignore[arg-type]
+    site.produce('"string"', "text")
     assert site.create("--format", "avro")[1][1:] == [
         "  value  string  from TOPIC-value:1 (schema id #)",
         "TOPIC-value:1 is no record: its values are the column value",

@@ -129,8 +129,8 @@ def test_what_a_table_does_not_take_up_is_said(registry: MemoryRegistry) -> None
     registry.register(SUBJECT, 10, OTHER)
     registry.register(SUBJECT, 11, "[]")
     registry.register(SUBJECT, 12, "{}", "JSON")
-    options = {"evolution": "none", "record": "net.Flow"}
-    assert plan(table(registry, {7: mark(FIRST)}, **options)) == [
+    opened = table(registry, {7: mark(FIRST)}, evolution="none", record="net.Flow")
+    assert plan(opened) == [
         "flows-value:2 (schema id 9):",
         "  left out: widen bytes from int to long (thermocline.schema.evolution is none)",
         "  left out: add port int (thermocline.schema.evolution is none)",

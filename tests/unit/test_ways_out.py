@@ -23,7 +23,7 @@ from planner.repairs import (
     lost_ranges,
     skip_record,
 )
-from planner.seam.binding import Binding
+from planner.seam.binding import Binding, OnError
 from planner.seam.cut import Pin, check_log
 from planner.seam.formats import AvroFormat
 from planner.seam.snapshots import History, Snapshot
@@ -197,7 +197,7 @@ def test_a_shape_of_what_is_not_bound_any_more_is_another() -> None:
         accept_shape(value, pin(10, binding=None), run="shape")
 
 
-def of_avro(on_error: str = "fail") -> Pin:
+def of_avro(on_error: OnError = "fail") -> Pin:
     """A pin whose ledger has 7, 8 and an unknown 9; its rows are of policy ``fail``."""
     form = AvroFormat(ledger=SchemaLedger({7: "1:a", 8: "1:b", 9: UNKNOWN}, 2))
     bound = Binding("flows", form)
