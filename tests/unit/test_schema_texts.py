@@ -69,6 +69,8 @@ def table(
         form,
         registry.client,
         Decoders(registry.of),
+        frozenset,
+        lambda *_: None,
     )
 
 

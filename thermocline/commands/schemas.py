@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from connectors.registry.subjects import (
     of_topic,
     subjects_of,
 )
-from connectors.registry.table_schemas import take_up
+from connectors.registry.table_schemas import Commit, take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
@@ -70,7 +71,9 @@ class _Table:
     form: AvroFormat
     registry: SchemaRegistry
     decoders: Decoders
-    catalogs: Catalogs
+    #: The fields that it has or had.
+    past: Callable[[], frozenset[Path]]
+    commit: Commit
 
     def writers(self, ids: Iterable[int]) -> Writers:
         """Ask for the schemas of ids, as they are in the registry today."""
@@ -83,8 +86,7 @@ class _Table:
 
     def earlier(self) -> frozenset[Path]:
         """Return the fields that the table has had, and those of the schemas that it has taken up."""
-        past = past_fields(self.catalogs.load(self.name))
-        return past | self.decoders.paths_of_ledger(str(self.name), self.binding)
+        return self.past() | self.decoders.paths_of_ledger(str(self.name), self.binding)
 
 
 def _as_of_today(
@@ -112,7 +114,16 @@ def _opened(settings: Settings, name: TableName) -> Iterator[_Table]:
         form = pin.binding.format
         registry = registries.of(form.registry or "")
         decoders = Decoders(registries.of)
-        yield _Table(name, pin.schema, pin.binding, form, registry, decoders, catalogs)
+        yield _Table(
+            name,
+            pin.schema,
+            pin.binding,
+            form,
+            registry,
+            decoders,
+            lambda: past_fields(catalogs.load(name)),
+            functools.partial(evolve_table, catalogs),
+        )
 
 
 @command.command(
@@ -320,7 +331,7 @@ def _evolve(config: str | None, table: str, as_json: bool) -> None:
                 opened.binding,
                 [step.version.id],
                 opened.decoders,
-                lambda table, decide: evolve_table(opened.catalogs, table, decide),
+                opened.commit,
             )
             changes = () if committed is None else tuple(map(str, committed.changes))
             done.append(replace(step, changes=changes))
