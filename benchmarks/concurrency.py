@@ -70,14 +70,14 @@ def command(
     ):
         world.produce(hot_rows)
         with contextlib.closing(PlainDuckDB(world, ())) as duck:
-            asked = {
+            kinds = {
                 kind: (of_ours, of_bare)
                 for kind, of_ours, of_bare in _questions(duck, hot_rows, seed)
                 if only in kind
             }
             with _servers(world, duck, others) as servers:
                 turns = _Turns(report, servers, seed)
-                for kind, (of_ours, of_bare) in asked.items():
+                for kind, (of_ours, of_bare) in kinds.items():
                     for count in clients:
                         turns.run(kind, of_ours, of_bare, count, seconds, rounds)
 
@@ -85,7 +85,7 @@ def command(
 def _questions(
     duck: PlainDuckDB, rows: int, seed: int
 ) -> Iterator[tuple[str, list[Question], list[Question]]]:
-    """Kinds of statements: as our servers are asked, and as the bare one is."""
+    """Kinds of statements: as our servers are kinds, and as the bare one is."""
     keys = random.Random(seed).sample(range(rows), _KEYS)
     points = {}
     for key in keys:

@@ -352,12 +352,14 @@ class Statements:
         context = context_of(parsed, ticket)
         session, deadline = opened.session, opened.deadline
         relations = self._relations.relations(session, parsed, reads, deadline, stack)
-        document = parsed.over(relations)
-        counted = counted_rows(reads.values())
-        if counted is not None:
-            document = with_counted(document, counted)
-        result = self.sources.engine.run(
-            document, relations, context.values, when=context.when, cut=ticket.cut
+        engine, counted = self.sources.engine, counted_rows(reads.values())
+        result = engine.run(
+            parsed.printed(relations, engine.unparse)
+            if counted is None
+            else with_counted(parsed.over(relations), counted),
+            *(relations, context.values),
+            when=context.when,
+            cut=ticket.cut,
         )
         return stack.enter_context(result)
 

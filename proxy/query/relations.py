@@ -302,6 +302,8 @@ class Signatures:
             RequestError: it does not bind.
         """
         empty = tuple(self._relations.empty(session, parsed, pins_or_cuts))
+        if parsed.lifts.bind_alike([relation.schema for relation in empty]):
+            parsed = parsed.first
 
         def described() -> Prepared:
             breadths = {relation.name: Breadth.of(relation.arrow) for relation in empty}
