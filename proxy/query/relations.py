@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from connectors import file_conditions
-from connectors.cuts import BoundsCache
+from connectors.bounds_cache import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter
 from planner.names import Side

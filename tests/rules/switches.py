@@ -598,7 +598,7 @@ SWITCHES = (
     Switch(
         "T21",
         "count the age of a measurement from its answer",
-        "connectors/cuts.py",
+        "connectors/bounds_cache.py",
         "        requested_at = self._clock()\n        bounds = self._log.measure(topics)",
         "        bounds = self._log.measure(topics)\n        requested_at = self._clock()",
         ("tests/unit/test_bounds_cache.py::test_the_age_counts_from_before_the_question",),
