@@ -125,9 +125,9 @@ def cut_tables(
     Raises FederationError: of the pins, the log or the decision.
     """
     try:
-        return _cut({table: pins.get(table) for table in tables}, log, cold_only)
+        return cut_pinned({table: pins.get(table) for table in tables}, log, cold_only)
     except (Inconsistent, StalePlan):
-        return _cut({table: pins.refresh(table) for table in tables}, log, cold_only)
+        return cut_pinned({table: pins.refresh(table) for table in tables}, log, cold_only)
 
 
 def cut_remembered(
@@ -174,9 +174,10 @@ def _marks(
     }
 
 
-def _cut(
+def cut_pinned(
     pinned: Mapping[TableName, Pin], log: Measures, cold_only: Collection[TableName]
 ) -> dict[TableName, TableCut]:
+    """Measure second, and decide. Raises FederationError: of the log or the decision."""
     marks = _marks(pinned, cold_only)
     bounds = _measure(log, marks)
     return {

@@ -323,6 +323,25 @@ class StatementParser:
         """Return a statement that names no table and was read before, without waiting."""
         return self._once.cached(("bounded", sql), ParsedStatement)
 
+    def known(
+        self, sql: str, path: _SearchPath, session: Session, side: Side
+    ) -> ParsedStatement | None:
+        """Return what ``read`` does of a text whose shape was read over the same tables, without waiting; else None."""
+        shape = TextShape.of(sql)
+        lifted = self._lifted(shape)
+        tree = None if lifted is None else self._once.cached(("tree", shape.key(lifted)), _Tree)
+        if tree is None or not (tree.references and self.pins.has_listed):
+            return None
+        text = _Text(sql, tree, shape.values(tree.lifts.numbers))
+        is_other = text.values != tree.values
+        if is_other and not self._once.cached(("proved", tree.sql), bool):
+            return None
+        tables = self.access.visible(session, self.pins.tables())
+        key = ("read", tree.sql, path, tables, side)
+        if self._once.cached(key, ParsedStatement) is None:
+            return None
+        return self._resolved(text, path, side, tables)
+
     def _text(self, sql: str, shape: TextShape) -> _Text:
         """Read a text, or take what was read of the first one of its shape."""
         lifted = self._lifted(shape)

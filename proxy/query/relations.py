@@ -283,12 +283,17 @@ class Signatures:
         self._cache = StatementCache()
 
     def has(
-        self, session: Session, parsed: ParsedStatement, parameters: pa.RecordBatch | None
+        self,
+        session: Session,
+        parsed: ParsedStatement,
+        pins: Mapping[CutKey, Pin],
+        parameters: pa.RecordBatch | None,
     ) -> bool:
-        """Whether ``columns`` of a statement without tables is cached: it was bound before."""
-        return self._cache.cached((parsed, (), session.zone), Prepared) is not None and (
-            parameters is None or not parsed.may_type_columns
-        )
+        """Whether ``columns`` of a statement is cached: it was bound before, or one that binds alike."""
+        empty = tuple(self._relations.empty(session, parsed, pins))
+        return self._cache.cached(
+            (parsed.first, empty, session.zone), Prepared
+        ) is not None and (parameters is None or not parsed.may_type_columns)
 
     def prepared(
         self,
@@ -302,19 +307,18 @@ class Signatures:
             RequestError: it does not bind.
         """
         empty = tuple(self._relations.empty(session, parsed, pins_or_cuts))
-        if parsed.lifts.bind_alike([relation.schema for relation in empty]):
-            parsed = parsed.first
+        first = parsed.first
 
         def described() -> Prepared:
             breadths = {relation.name: Breadth.of(relation.arrow) for relation in empty}
-            document = parsed.over(empty)
+            document = first.over(empty)
             check_breadth(document, breadths)
             result, types = self._engine.describe(document, empty, time_zone=session.zone)
             return Prepared(
                 result, pa.schema(list(zip(parameters(document), types, strict=True)))
             )
 
-        return self._cache.get((parsed, empty, session.zone), described, chars=parsed.chars)
+        return self._cache.get((first, empty, session.zone), described, chars=parsed.chars)
 
     def columns(
         self,

@@ -241,7 +241,7 @@ SWITCHES = (
         "T4",
         "measure the log before pinning the table",
         "connectors/cuts.py",
-        "        return _cut({table: pins.get(table) for table in tables}, log, cold_only)\n"
+        "        return cut_pinned({table: pins.get(table) for table in tables}, log, cold_only)\n"
         "    except (Inconsistent, StalePlan):",
         "        found = log.measure([table.name for table in tables])\n"
         "        pinned = {table: pins.get(table) for table in tables}\n"
