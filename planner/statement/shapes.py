@@ -6,6 +6,7 @@ the WHERE clause of a SELECT over tables, on the other side of a column, in a co
 others stay in the shape: the gate bounds some of them (counts of ``repeat`` and ``range``, pads, AT, LIMIT), and columns are
 named after some. So do numbers that equal zero: whether a statement compares with zero is part of its needs.
 
+Whether a statement binds, and to which types, does not depend on such a constant's value, only on its type (DuckDB 1.5.5).
 What is taken for a lifted constant is proved for each shape by the parser (``proves``), not by what is read of the text here.
 """
 
@@ -13,13 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
-
-from planner.schema import TableSchema
 from planner.sql_text import literal, tokens
-from planner.statement.ast import Node, copied, fold, kind_of, statement, walk
+from planner.statement.ast import Node, copied, kind_of, statement, walk
 from planner.statement.rewrite import same
 
 #: Longer texts are a shape of their own: reading them for constants is no small part of a small statement.
@@ -119,23 +116,22 @@ def _with(sql: str, constants: Sequence[TextConstant], texts: Sequence[str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Lifts:
-    """The lifted constants of one statement: their numbers among those of its text, and the column each is compared with."""
+    """The lifted constants of one statement: their numbers among those of its text."""
 
     shape: TextShape
     numbers: tuple[int, ...] = ()
-    columns: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, shape: TextShape, document: Node) -> Lifts:
         """Find them in the tree of the text, which has passed the gate."""
         at = {each.start: number for number, each in enumerate(shape.constants)}
-        columns: dict[int, tuple[str, ...]] = {}
-        for column, constant in _compared(statement(document)["node"]) if at else ():
-            number = at.get(constant["query_location"])
-            if number is not None and _has(constant, shape.constants[number]):
-                columns[number] = tuple(column["column_names"])
-        numbers = tuple(sorted(columns))
-        return cls(shape, numbers, tuple(columns[number] for number in numbers))
+        numbers = (
+            at[constant["query_location"]]
+            for constant in (_compared(statement(document)["node"]) if at else ())
+            if constant["query_location"] in at
+            and _has(constant, shape.constants[at[constant["query_location"]]])
+        )
+        return cls(shape, tuple(sorted(numbers)))
 
     @property
     def constants(self) -> tuple[TextConstant, ...]:
@@ -167,16 +163,6 @@ class Lifts:
     def marks(self) -> tuple[int | str, ...]:
         """Values of the same types that occur nowhere else, one for each."""
         return tuple(_MARKS[each.type](number) for number, each in enumerate(self.constants))
-
-    def bind_alike(self, tables: Sequence[TableSchema | pa.Schema]) -> bool:
-        """Whether all values bind alike: each column is one of ``tables``, and compared in its own type or a wider one.
-
-        Others may not bind (a text that is no time), so each has to be bound itself.
-        """
-        return all(
-            _binds_alike(column, each.type, tables)
-            for column, each in zip(self.columns, self.constants, strict=True)
-        )
 
 
 _MARKS: Mapping[str, Callable[[int], int | str]] = {
@@ -225,8 +211,8 @@ def _has(node: Node, constant: TextConstant) -> bool:
     return (value["type"]["id"], value.get("value")) == (constant.type, constant.value)
 
 
-def _compared(node: Node) -> Iterator[tuple[Node, Node]]:
-    """Yield columns with constants that stand on the other side, of a SELECT over tables."""
+def _compared(node: Node) -> Iterator[Node]:
+    """Yield the constants that stand on the other side of a column, of a SELECT over tables."""
     if node["type"] != "SELECT_NODE" or node["cte_map"]["map"] or not node["where_clause"]:
         return
     if not _is_of_tables(node["from_table"]):
@@ -249,7 +235,7 @@ def _compared(node: Node) -> Iterator[tuple[Node, Node]]:
         columns = [side for side in sides if kind_of(side) == _COLUMN]
         constants = [side for side in sides if kind_of(side) == "CONSTANT"]
         if len(columns) == 1 and len(constants) == len(sides) - 1:
-            yield from ((columns[0], constant) for constant in constants)
+            yield from constants
 
 
 def _is_of_tables(source: Node) -> bool:
@@ -262,23 +248,3 @@ def _is_of_tables(source: Node) -> bool:
         elif table["type"] != "BASE_TABLE" or table["column_name_alias"]:
             return False
     return True
-
-
-def _binds_alike(
-    column: tuple[str, ...], kind: str, tables: Sequence[TableSchema | pa.Schema]
-) -> bool:
-    schemas = [table.arrow if isinstance(table, TableSchema) else table for table in tables]
-    names = [fold(name) for name in column]
-    types: list[Any] = []
-    for schema in schemas:
-        for field in schema:
-            name = fold(field.name)
-            if name in names[:-1]:  # a struct's field, maybe
-                return False
-            if name == names[-1]:
-                types.append(field.type)
-    if kind == _TEXT:
-        return bool(types) and all(map(pa.types.is_string, types))
-    return bool(types) and all(
-        pa.types.is_integer(each) or pa.types.is_floating(each) for each in types
-    )

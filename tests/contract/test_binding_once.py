@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -161,3 +163,104 @@ def test_of_long_statements_few_are_remembered(
         assert 1 <= len(items) <= 4
     finally:
         forget(board, tails)
+
+
+@pytest.mark.parametrize(
+    ("where", "times"),
+    [
+        ("n = {0}", 1),
+        ("host = 'h{0}' AND n BETWEEN {0} AND 9", 1),
+        ("day >= '2026-01-0{0}' AND n < 9000000000", 1),
+        # Another count is another statement.
+        ("host = repeat('h', {0})", 3),
+    ],
+)
+def test_other_constants_are_neither_parsed_nor_bound_again(
+    where: str, times: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound: list[str] = []
+    describe = Engine.describe
+
+    def counted(*inputs: Any, **settings: Any) -> Any:
+        bound.append("")
+        return describe(*inputs, **settings)
+
+    monkeypatch.setattr(Engine, "describe", counted)
+    store, hosts = MemoryColdStore(), TableName.parse("lake.net.hosts")
+    columns = (
+        Column(0, "n", pa.int64()),
+        Column(0, "host", pa.string()),
+        Column(0, "day", pa.timestamp("us", "UTC")),
+    )
+    store.create(hosts, columns)
+    days = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    rows = {"n": [1, 2, 3], "host": ["h1", "h2", "hhh"], "day": days}
+    store.append(
+        hosts, pa.table(rows, schema=pa.schema([(each.name, each.type) for each in columns]))
+    )
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    try:
+        answers = []
+        for number in (1, 2, 3, 2):
+            sql = f"SELECT n FROM lake.net.hosts WHERE {where.format(number)} ORDER BY n"
+            planned = statements.plan(SESSION, sql, None, Deadline(60))
+            with closing(statements.open(SESSION, planned.ticket, Deadline(60))) as stream:
+                assert stream.schema == planned.schema
+                answers.append(pa.Table.from_batches(stream, stream.schema)["n"].to_pylist())
+        with duckdb.connect() as plain:
+            plain.register("everything", pa.table(rows))
+            plain.execute("SET TimeZone = 'UTC'")
+            expected = [
+                [
+                    value
+                    for (value,) in plain.execute(
+                        f"SELECT n FROM everything WHERE {where.format(number)} ORDER BY n"
+                    ).fetchall()
+                ]
+                for number in (1, 2, 3, 2)
+            ]
+        assert answers == expected
+        assert len(bound) == times
+    finally:
+        forget(board, tails)
+
+
+#: Types as a table's columns have them, and others that an expression of a grant may be of.
+TYPES = (
+    *("TINYINT", "INTEGER", "BIGINT", "HUGEINT", "UBIGINT", "FLOAT", "DOUBLE", "DECIMAL(4,2)"),
+    *(
+        "DECIMAL(18,4)",
+        "DECIMAL(38,38)",
+        "VARCHAR",
+        "BLOB",
+        "BOOLEAN",
+        "DATE",
+        "TIME",
+        "TIMESTAMP",
+    ),
+    *("TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE", "INTERVAL", "UUID", "JSON", "INTEGER[]"),
+    *("STRUCT(a INTEGER)", "MAP(VARCHAR, INTEGER)"),
+)
+VALUES = (
+    ("1", "300", "70000", "2147483647"),
+    ("2147483648", "999999999999999999", "9223372036854775807"),
+    ("'x'", "'2026-01-01'", "'2026-01-01 10:00:00+01'", "'[1]'", "'true'", "'1 day'"),
+)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_whether_a_comparison_binds_depends_on_no_value(kind: str) -> None:
+    with duckdb.connect() as plain:
+        for condition in ("c = {0}", "c IN ({0}, {0})", "{0} < c", "c BETWEEN {0} AND {0}"):
+            for values in VALUES:
+                outcomes = set()
+                for value in values:
+                    sql = f"SELECT c FROM rows WHERE {condition.format(value)} LIMIT 0"
+                    try:
+                        plain.execute(
+                            f"WITH rows AS (SELECT CAST(NULL AS {kind}) AS c WHERE false) {sql}"
+                        )
+                        outcomes.add("")
+                    except duckdb.Error as error:
+                        outcomes.add(type(error).__name__)
+                assert len(outcomes) == 1, (condition, values)

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 
 from planner.statement.ast import Node, statement
@@ -171,37 +170,3 @@ def test_what_is_not_printed_once_has_no_template() -> None:
     (mark,) = lifts_of("SELECT a FROM t WHERE a = 5").marks
     sql = f"SELECT a, {mark} FROM t WHERE a = 5"
     assert Template.of(lifts_of(sql), parse(sql), unparse) is None
-
-
-TABLE = pa.schema(
-    [
-        ("a", pa.int32()),
-        ("S", pa.string()),
-        ("f", pa.float64()),
-        ("d", pa.timestamp("us", "UTC")),
-        ("m", pa.decimal128(38, 30)),
-        ("o", pa.struct([("a", pa.int64())])),
-    ]
-)
-
-
-@pytest.mark.parametrize(
-    ("condition", "alike"),
-    [
-        ("a = 5", True),
-        ("t.a = 5", True),
-        ("f < 5 AND s = 'wine'", True),
-        # A value may not fit, or be none of that type.
-        ("m = 5", False),
-        ("d >= 'wine'", False),
-        ("s = 5", False),
-        ("a = 'wine'", False),
-        # A field; and no column of the table.
-        ("o.a = 5", False),
-        ("z = 5", False),
-    ],
-)
-def test_values_bind_alike_where_a_column_has_their_type(condition: str, alike: bool) -> None:
-    lifts = lifts_of(f"SELECT a FROM t WHERE {condition}")
-    assert lifts.numbers
-    assert lifts.bind_alike([TABLE]) is alike
