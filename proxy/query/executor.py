@@ -195,7 +195,7 @@ class Statements:
             if explained(request.sql) is not None or not contract.is_live:
                 return None
             path, side = self.browser.path(session), contract.freshness.side
-            parsed = self._parser.known(request.sql, path, session, side)
+            parsed = self._parser.from_shape(request.sql, path, session, side)
             pins = None if parsed is None else self.cutter.pinned(parsed)
         if parsed is None or pins is None:
             return None

@@ -323,7 +323,7 @@ class StatementParser:
         """Return a statement that names no table and was read before, without waiting."""
         return self._once.cached(("bounded", sql), ParsedStatement)
 
-    def known(
+    def from_shape(
         self, sql: str, path: _SearchPath, session: Session, side: Side
     ) -> ParsedStatement | None:
         """Return what ``read`` does of a text whose shape was read over the same tables, without waiting; else None."""

@@ -82,7 +82,7 @@ def test_old_rounds_make_room() -> None:
     assert value.remembered(["t1"], 1e9) is not None
 
 
-class HeldLog:
+class GatedLog:
     """Answers with how many rounds began, each when it is let go."""
 
     def __init__(self) -> None:
@@ -103,12 +103,12 @@ Ask = Callable[..., Future[Mapping[str, LogBounds]]]
 
 
 @pytest.fixture
-def log() -> HeldLog:
-    return HeldLog()
+def log() -> GatedLog:
+    return GatedLog()
 
 
 @pytest.fixture
-def ask(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
+def ask(log: GatedLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
     """Ask one cache from a thread of its own; returns when the question has been put."""
     monkeypatch.setattr(bounds_cache, "PATIENCE_S", 60)
     cache = BoundsCache(log)
@@ -131,7 +131,7 @@ def _waiting(cache: BoundsCache) -> int:
     return sum(len(each.waiting) for each in list(cache._next.values()))
 
 
-def test_who_comes_while_a_round_runs_shares_the_next(log: HeldLog, ask: Ask) -> None:
+def test_who_comes_while_a_round_runs_shares_the_next(log: GatedLog, ask: Ask) -> None:
     first = ask("a")
     later = [ask("a"), ask("a"), ask("a")]
     assert log.began == 1
@@ -145,7 +145,7 @@ def test_who_comes_while_a_round_runs_shares_the_next(log: HeldLog, ask: Ask) ->
     assert ask("a").result(60)["a"].topic_id == "2"
 
 
-def test_other_topics_do_not_wait_for_a_round(log: HeldLog, ask: Ask) -> None:
+def test_other_topics_do_not_wait_for_a_round(log: GatedLog, ask: Ask) -> None:
     first, other = ask("a"), ask("a", "b")
     log.gates[1].set()
     assert other.result(60)["b"].topic_id == "1"
@@ -153,7 +153,7 @@ def test_other_topics_do_not_wait_for_a_round(log: HeldLog, ask: Ask) -> None:
 
 
 def test_all_who_share_a_round_get_its_error_and_the_next_one_begins(
-    log: HeldLog, ask: Ask
+    log: GatedLog, ask: Ask
 ) -> None:
     log.errors[1] = LogUnavailable("no answer.", topic="a")
     first, later = ask("a"), [ask("a"), ask("a")]
@@ -170,7 +170,7 @@ def test_all_who_share_a_round_get_its_error_and_the_next_one_begins(
     assert last.result(60)["a"].topic_id == "2"
 
 
-def test_an_error_of_ours_is_the_first_ones_alone(log: HeldLog, ask: Ask) -> None:
+def test_an_error_of_ours_is_the_first_ones_alone(log: GatedLog, ask: Ask) -> None:
     log.errors[1] = KeyError("a")
     first, later = ask("a"), [ask("a"), ask("a")]
     for gate in log.gates[:3]:
@@ -180,7 +180,7 @@ def test_an_error_of_ours_is_the_first_ones_alone(log: HeldLog, ask: Ask) -> Non
 
 
 def test_who_waits_for_long_measures_alone(
-    log: HeldLog, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    log: GatedLog, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = ask("a")
     monkeypatch.setattr(bounds_cache, "PATIENCE_S", 0)
