@@ -8,8 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import fastavro
@@ -19,26 +18,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from connectors.decoding.registry import decoder_for
-from connectors.registry.decoders import Answer, Decoders
+from connectors.registry.decoders import Decoders
 from connectors.registry.table_schemas import take_up
-from connectors.registry.texts import WriterText
 from planner.errors import UndecodableRecord
-from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
-from planner.evolution.ledger import SCHEMAS
-from planner.names import TableName
-from planner.schema import METADATA_TYPES, RAW_SCHEMA, Column, TableSchema
-from planner.seam.binding import Binding, parse_binding
+from planner.schema import RAW_SCHEMA
 from planner.seam.formats import AvroFormat
+from tests.harness.avro_histories import TABLE, WIDER, Fields, Registry, Table, text_of
 
-TABLE = TableName("lake", ("shop",), "orders")
 EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "30"))
-LEAD = tuple(
-    Column(at, name, METADATA_TYPES[name])
-    for at, name in enumerate(("kafka_partition", "kafka_offset", "kafka_timestamp"), 1)
-)
 NAMES = ("a", "b", "c", "d")
-#: Types of a field, each with those that it may become.
-WIDER = {"int": "long", "float": "double"}
 VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
@@ -46,94 +34,6 @@ VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "double": st.floats(allow_nan=False),
     "string": st.text(max_size=3),
 }
-
-#: Fields of a schema: name to type; of the struct ``p`` another such.
-Fields = dict[str, Any]
-
-
-def text_of(fields: Fields, name: str = "R") -> str:
-    members = []
-    for each, kind in fields.items():
-        written = json.loads(text_of(kind, "P")) if isinstance(kind, dict) else kind
-        members.append({"name": each, "type": ["null", written], "default": None})
-    return json.dumps({"type": "record", "name": name, "fields": members})
-
-
-class Registry:
-    """``connectors.registry.decoders.Registry`` in memory."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
-        del timeout_s
-        return {each: WriterText(each, self.texts[each - 1], {}, "AVRO") for each in ids}
-
-    def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
-        raise NotImplementedError
-
-
-class Table:
-    """A table whose schema and properties change as pyiceberg would change them."""
-
-    def __init__(self) -> None:
-        self.schema = TableSchema(0, LEAD)
-        form = AvroFormat(evolution="additive")
-        self.properties = Binding("orders", form).properties()
-        self._last = 10
-
-    @property
-    def binding(self) -> Binding:
-        binding = parse_binding(TABLE, self.properties)
-        assert binding is not None
-        return binding
-
-    def commit(self, table: TableName, decide: Decide) -> Evolving | None:
-        assert table == TABLE
-        evolving = decide(self.schema, self.properties)
-        if evolving is not None:
-            for change in evolving.changes:
-                self.change(change)
-            self.properties[SCHEMAS] = evolving.ledger
-        return evolving
-
-    def change(self, change: Change) -> None:
-        name, *inside = change.path
-        if isinstance(change, AddColumn) and not inside:
-            self._last += 1
-            self._set((*self.schema.columns, Column(self._last, name, change.type)))
-            return
-        (column,) = (each for each in self.schema.columns if each.name == name)
-        kind = changed(column.type, inside, change)
-        self._set(
-            tuple(
-                replace(column, type=kind) if each is column else each
-                for each in self.schema.columns
-            )
-        )
-
-    def drop(self, name: str) -> None:
-        self._set(tuple(each for each in self.schema.columns if each.name != name))
-
-    def _set(self, columns: tuple[Column, ...]) -> None:
-        self.schema = TableSchema(self.schema.schema_id + 1, columns)
-
-
-def changed(kind: pa.DataType, path: list[str], change: Change) -> pa.DataType:
-    if not path:
-        assert isinstance(change, Widen)
-        return change.after
-    fields = list(kind)
-    if len(path) == 1 and isinstance(change, AddColumn):
-        return pa.struct([*fields, pa.field(path[0], change.type)])
-    return pa.struct(
-        [
-            each.with_type(changed(each.type, path[1:], change))
-            if each.name == path[0]
-            else each
-            for each in fields
-        ]
-    )
 
 
 def as_column(value: Any, kind: pa.DataType) -> Any:
@@ -155,8 +55,8 @@ class Histories(RuleBasedStateMachine):
         #: Names of columns that a person dropped.
         self.dropped: set[str] = set()
         # The server's, and that of a tierer, which starts anew now and then.
-        self.server = Decoders(lambda _: self.registry)
-        self.tierer = Decoders(lambda _: self.registry)
+        self.server = Decoders(lambda *_: self.registry)
+        self.tierer = Decoders(lambda *_: self.registry)
 
     @rule(data=st.data())
     def register(self, data: st.DataObject) -> None:
@@ -218,13 +118,15 @@ class Histories(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5), starts_anew=st.booleans())
     def tier(self, count: int, starts_anew: bool) -> None:
         if starts_anew:
-            self.tierer = Decoders(lambda _: self.registry)
+            self.tierer = Decoders(lambda *_: self.registry)
         stop = min(len(self.log), self.watermark + count)
         if stop == self.watermark:
             return
         while True:
             schema, binding = self.table.schema, self.table.binding
-            decoder = decoder_for(str(TABLE), schema, binding, self.tierer.writers(binding))
+            decoder = decoder_for(
+                str(TABLE), schema, binding, self.tierer.writers(str(TABLE), binding)
+            )
             decoded = decoder.decode(self._raw(self.watermark, stop))
             ids = {at for at, _ in self.log[self.watermark : stop]}
             assert isinstance(binding.format, AvroFormat)
