@@ -192,7 +192,8 @@ class Statements:
         pins: dict[CutKey, Pin] | None = {}
         if parsed is None:
             contract = FreshnessContract.of(session)
-            if explained(request.sql) is not None or not contract.is_live:
+            is_plain = session.max_endpoints == 1 and explained(request.sql) is None
+            if not (is_plain and contract.is_live):
                 return None
             path, side = self.browser.path(session), contract.freshness.side
             parsed = self._parser.from_shape(request.sql, path, session, side)

@@ -332,15 +332,19 @@ class StatementParser:
         tree = None if lifted is None else self._once.cached(("tree", shape.key(lifted)), _Tree)
         if tree is None or not (tree.references and self.pins.has_listed):
             return None
-        text = _Text(sql, tree, shape.values(tree.lifts.numbers))
-        is_other = text.values != tree.values
+        values = shape.values(tree.lifts.numbers)
+        is_other = values != tree.values
         if is_other and not self._once.cached(("proved", tree.sql), bool):
             return None
         tables = self.access.visible(session, self.pins.tables())
-        key = ("read", tree.sql, path, tables, side)
-        if self._once.cached(key, ParsedStatement) is None:
-            return None
-        return self._resolved(text, path, side, tables)
+        first = self._once.cached(("read", tree.sql, path, tables, side), ParsedStatement)
+        if first is None or not is_other:
+            return first
+        return self._once.get(
+            ("read", sql, path, tables, side),
+            lambda: FilledStatement.of(first, values),
+            chars=len(sql),
+        )
 
     def _text(self, sql: str, shape: TextShape) -> _Text:
         """Read a text, or take what was read of the first one of its shape."""
@@ -351,7 +355,7 @@ class StatementParser:
             self._once.keep(("tree", shape.key(tree.lifts.numbers)), tree, chars=len(sql))
         values = shape.values(tree.lifts.numbers)
         if values != tree.values and not self._once.get(
-            ("proved", tree.sql), partial(tree.is_proved, self.engine.parse), chars=len(sql)
+            ("proved", tree.sql), partial(tree.is_proved, self._gated), chars=len(sql)
         ):
             self._once.keep(("lifted", shape.outline), (), chars=len(sql))
             return self._text(sql, shape)
@@ -363,11 +367,15 @@ class StatementParser:
             return ()
         return self._once.cached(("lifted", shape.outline), tuple)
 
-    def _checked(self, sql: str, shape: TextShape, lifted: tuple[int, ...] | None) -> _Tree:
-        """Parse and gate a text, the first of a shape where nothing is known of it."""
+    def _gated(self, sql: str) -> Node:
         check_text(sql)
         document = self.engine.parse(sql)
         apply(document, text=sql)
+        return document
+
+    def _checked(self, sql: str, shape: TextShape, lifted: tuple[int, ...] | None) -> _Tree:
+        """Parse and gate a text, the first of a shape where nothing is known of it."""
+        document = self._gated(sql)
         lifts = Lifts.of(shape, document)
         if lifted is None:
             self._once.keep(("lifted", shape.outline), lifts.numbers, chars=len(sql))

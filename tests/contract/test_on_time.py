@@ -331,6 +331,10 @@ def test_another_text_of_a_shape_is_planned_on_the_callers_thread_and_no_catalog
             lambda: statements.plan(
                 replace(SESSION, freshness="max_staleness 5s"), sql.format(4), None, deadline
             ),
+            # Files are listed.
+            lambda: statements.plan(
+                replace(SESSION, max_endpoints=2), sql.format(4), None, deadline
+            ),
         ):
             with pytest.raises(ElsewhereError):
                 ask()

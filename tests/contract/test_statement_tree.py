@@ -53,6 +53,12 @@ def test_a_shape_is_analysed_once_and_each_text_has_its_own_constants(engine: En
 
         first, other = (read(f"SELECT host FROM flows WHERE host = '{n}x'") for n in (1, 2))
         again = read("SELECT host FROM flows WHERE host = '2x'")
+        # The gate writes in the tree, of the parser's proof too.
+        days = [
+            read(f"SELECT date_trunc(day, now()) FROM flows WHERE host = '{n}x'")
+            for n in (1, 2)
+        ]
+        assert days[1].first is days[0]
         # A count that the gate bounds is judged each time.
         sampled = "SELECT host FROM flows WHERE host = 'a' USING SAMPLE {} ROWS"
         few, fewer = (read(sampled.format(rows)) for rows in (5, 4))
