@@ -12,7 +12,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from planner.errors import UnknownTable
 from planner.names import TableName
+from planner.permissions import Grant, GrantList, TablePattern
 from planner.schema import Column
 from proxy.engine import statement_cache as once
 from proxy.engine.engine import Engine
@@ -264,3 +266,39 @@ def test_whether_a_comparison_binds_depends_on_no_value(kind: str) -> None:
                     except duckdb.Error as error:
                         outcomes.add(type(error).__name__)
                 assert len(outcomes) == 1, (condition, values)
+
+
+def test_a_shape_that_one_user_asked_for_shows_another_what_his_grant_leaves(
+    engine: Engine,
+) -> None:
+    store, hosts = MemoryColdStore(), TableName.parse("lake.net.hosts")
+    store.create(hosts, (Column(0, "n", pa.int64()), Column(0, "host", pa.string())))
+    store.append(hosts, pa.table({"n": [1, 2, 3], "host": ["a", "b", "a"]}))
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    access = statements.access
+    tables = (TablePattern.parse("lake.net.*"),)
+    part = Grant(
+        *("part", tables, frozenset({"bob"})),
+        rows=access.expression("host = 'a'"),
+        masks=(("host", access.expression("upper(host)")),),
+    )
+    every = Grant("every", tables, frozenset({"ada"}))
+
+    def ask(user: str, number: int) -> list[dict[str, Any]]:
+        session = replace(SESSION, user=user)
+        sql = f"SELECT n, host FROM lake.net.hosts WHERE n <= {number} ORDER BY n"
+        planned = statements.plan(session, sql, None, Deadline(60))
+        with closing(statements.open(session, planned.ticket, Deadline(60))) as stream:
+            return pa.Table.from_batches(stream, stream.schema).to_pylist()
+
+    try:
+        access.policy = GrantList((every, part))
+        for number in (1, 2, 3):
+            assert [row["n"] for row in ask("ada", number)] == [1, 2, 3][:number]
+            assert ask("bob", number) == [{"n": n, "host": "A"} for n in (1, 3) if n <= number]
+        access.policy = GrantList((every,))
+        with pytest.raises(UnknownTable):
+            ask("bob", 2)
+        assert len(ask("ada", 4)) == 3
+    finally:
+        forget(board, tails)
