@@ -66,8 +66,8 @@ class TextShape:
         fixed = (
             each.value for number, each in enumerate(self.constants) if number not in lifted
         )
-        # Their number, as a text may look like the outline of another.
-        return self.outline, len(self.constants), *fixed
+        # Their numbers, as the same values elsewhere are another shape, and a text may look like an outline.
+        return self.outline, tuple(lifted), *fixed
 
     def values(self, lifted: Sequence[int]) -> tuple[int | str, ...]:
         return tuple(self.constants[number].value for number in lifted)

@@ -337,11 +337,11 @@ class StatementParser:
         if is_other and not self._once.cached(("proved", tree.sql), bool):
             return None
         tables = self.access.visible(session, self.pins.tables())
-        first = self._once.cached(("read", tree.sql, path, tables, side), ParsedStatement)
+        first = self._once.cached(("first", tree.sql, path, tables, side), ParsedStatement)
         if first is None or not is_other:
             return first
         return self._once.get(
-            ("read", sql, path, tables, side),
+            ("filled", sql, path, tables, side),
             lambda: FilledStatement.of(first, values),
             chars=len(sql),
         )
@@ -387,21 +387,25 @@ class StatementParser:
     def _resolved(
         self, text: _Text, path: _SearchPath, side: Side, tables: Collection[TableName]
     ) -> ParsedStatement:
-        """Find what the names of a text mean. The same text over the same tables is the same statement."""
+        """Find what the names of a text mean. The same text over the same tables is the same statement.
+
+        A text that was filled in may become the first of its shape, when that is forgotten: then it is another statement.
+        """
         tree, values = text.tree, text.values
 
-        def filled() -> ParsedStatement:
-            first = self._once.get(
-                ("read", tree.sql, path, tables, side),
+        def first() -> ParsedStatement:
+            return self._once.get(
+                ("first", tree.sql, path, tables, side),
                 lambda: tree.resolved(path, tables, side),
                 chars=len(tree.sql),
             )
-            return first if values == tree.values else FilledStatement.of(first, values)
 
         if values == tree.values:
-            return filled()
+            return first()
         return self._once.get(
-            ("read", text.sql, path, tables, side), filled, chars=len(text.sql)
+            ("filled", text.sql, path, tables, side),
+            lambda: FilledStatement.of(first(), values),
+            chars=len(text.sql),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -302,3 +303,28 @@ def test_a_shape_that_one_user_asked_for_shows_another_what_his_grant_leaves(
         assert len(ask("ada", 4)) == 3
     finally:
         forget(board, tails)
+
+
+def test_a_statement_has_its_own_constants_when_the_first_of_its_shape_is_forgotten(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Room for less than there is to remember of four shapes.
+    monkeypatch.setattr(once, "MAX_CHARS", 1_000)
+    store, hosts = MemoryColdStore(), TableName.parse("lake.net.hosts")
+    store.create(hosts, (Column(0, "n", pa.int64()),))
+    store.append(hosts, pa.table({"n": [1, 2, 3, 4, 5]}))
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    chance = random.Random(5)
+    ends = ("", " AND n < 100", " AND n < 200 AND n > -1", " ORDER BY 1")
+    expected, answers = [], []
+    try:
+        for _ in range(200):
+            number, end = chance.randrange(1, 6), chance.choice(ends)
+            sql = f"SELECT n FROM hosts WHERE n = {number}{end}"
+            planned = statements.plan(SESSION, sql, None, Deadline(60))
+            with closing(statements.open(SESSION, planned.ticket, Deadline(60))) as stream:
+                answers += pa.Table.from_batches(stream, stream.schema)["n"].to_pylist()
+            expected.append(number)
+    finally:
+        forget(board, tails)
+    assert answers == expected
