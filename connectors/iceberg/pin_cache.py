@@ -107,14 +107,14 @@ class PinCache:
         """Return what ``get`` does where no catalog has to be asked for any of them; else None."""
         with self._lock:
             values = {table: self._pins.get(table) for table in tables}
-        pins = {
-            table: value.outcome.value
-            for table, value in values.items()
-            if value is not None
-            and value.outcome is not None
-            and value.outcome.value is not None
-        }
-        return pins if len(pins) == len(values) else None
+        pins = {}
+        for table, value in values.items():
+            outcome = None if value is None else value.outcome
+            if value is None or outcome is None or outcome.value is None:
+                return None
+            value.used_at = self._clock()
+            pins[table] = self._keep(outcome.value)
+        return pins
 
     def refresh(self, table: TableName) -> Pin:
         """Read the table again now: for a statement whose plan met a gap. Falls back as ``get`` does.

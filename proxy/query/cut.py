@@ -137,15 +137,15 @@ class SnapshotCutter:
             return None
         return {(table, None): pin for table, pin in pins.items()}
 
-    def cut_pinned(self, parsed: ParsedStatement) -> Cuts | None:
-        """Cut tables that are ``pinned``, and no catalog is asked; None: they have to be pinned again.
+    def cut_pinned(self, parsed: ParsedStatement, pins: Mapping[CutKey, Pin]) -> Cuts | None:
+        """Cut tables from what ``pinned`` returned, without a catalog; None: they have to be pinned again.
 
         Raises:
             FederationError: of the logs.
         """
-        pins = {table: self._pins.get(table) for table, _ in parsed.keys}
+        by_table = {table: pin for (table, _), pin in pins.items()}
         try:
-            cuts = cut_pinned(pins, self._bounds, parsed.cold_only)
+            cuts = cut_pinned(by_table, self._bounds, parsed.cold_only)
         except (Inconsistent, StalePlan):
             return None
         return Cuts({(table, None): cut for table, cut in cuts.items()})

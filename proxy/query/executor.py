@@ -90,6 +90,14 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
+class _InHand:
+    """A statement that was analysed and described, and the pins of its tables."""
+
+    parsed: ParsedStatement
+    pins: Mapping[CutKey, Pin]
+
+
+@dataclass(frozen=True, slots=True)
 class _Opened:
     """A ticket that came back, its statement, and until when its rows are read."""
 
@@ -135,21 +143,23 @@ class Statements:
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         request = _Request(session, sql, None, deadline)
-        parsed = self._in_hand(request)
-        if parsed is not None:
-            return self._prepare(request, parsed)
+        with working_for(deadline, session.user):
+            in_hand = self._in_hand(request)
+            if in_hand is not None:
+                return self._prepare(request, in_hand)
         return self._on_thread(session, deadline, partial(self._prepare, request))
 
     def plan(
         self, session: Session, sql: str, parameters: pa.RecordBatch | None, deadline: Deadline
     ) -> Planned:
         request = _Request(session, sql, parameters, deadline)
-        parsed = self._in_hand(request)
-        if parsed is not None and (not parsed.keys or deadline.left_s > _ROUND_S):
-            statement = self._analyse(request, parsed)
-            cuts = self.cutter.cut_pinned(parsed)
-            if cuts is not None:
-                return self._planned(request, statement, cuts)
+        with working_for(deadline, session.user):
+            in_hand = self._in_hand(request)
+            if in_hand is not None and (not in_hand.pins or deadline.left_s > _ROUND_S):
+                statement = self._analyse(request, in_hand.parsed)
+                cuts = self.cutter.cut_pinned(in_hand.parsed, in_hand.pins)
+                if cuts is not None:
+                    return self._planned(request, statement, cuts)
         return self._on_thread(session, deadline, partial(self._plan, request))
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
@@ -181,7 +191,7 @@ class Statements:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
         return summary(self._tickets.opened(ticket, user=session.user or "", now_us=0))
 
-    def _in_hand(self, request: _Request) -> ParsedStatement | None:
+    def _in_hand(self, request: _Request) -> _InHand | None:
         """Return a statement that is analysed, described and pinned: with that it is prepared and planned on this thread.
 
         Another thread would double the latency, and hands Python's lock over twice. None: it is parsed, or a catalog asked.
@@ -201,9 +211,8 @@ class Statements:
         if parsed is None or pins is None:
             return None
         # A grant that has just changed is fitted to the table: what the engine does for that, the watch may end.
-        with working_for(request.deadline, session.user):
-            is_described = self._signatures.has(session, parsed, pins, request.parameters)
-        return parsed if is_described else None
+        is_described = self._signatures.has(session, parsed, pins, request.parameters)
+        return _InHand(parsed, pins) if is_described else None
 
     def _on_thread(
         self,
@@ -225,9 +234,14 @@ class Statements:
 
     # --- the path of a statement ---
 
-    def _prepare(self, request: _Request, parsed: ParsedStatement | None = None) -> Prepared:
-        statement, session = self._analyse(request, parsed), request.session
-        pins = self.cutter.pins(statement.parsed, statement.contract, statement.when)
+    def _prepare(self, request: _Request, in_hand: _InHand | None = None) -> Prepared:
+        session = request.session
+        statement = self._analyse(request, None if in_hand is None else in_hand.parsed)
+        pins = (
+            self.cutter.pins(statement.parsed, statement.contract, statement.when)
+            if in_hand is None
+            else in_hand.pins
+        )
         with self._planning.slot(session.payer, request.sql, request.deadline):
             prepared = self._signatures.prepared(session, statement.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if statement.is_explain else prepared

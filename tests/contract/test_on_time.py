@@ -29,6 +29,7 @@ from proxy.engine.engine import Engine
 from proxy.engine.result import Result
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.executor import Statements
+from proxy.query.relations import Signatures
 from proxy.session import Deadline, Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
@@ -365,3 +366,39 @@ def test_a_catalog_that_hangs_and_a_long_text_keep_no_client_beyond_its_deadline
     finally:
         hangs.set()
         forget(board, tails)
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_a_table_that_is_forgotten_meanwhile_is_planned_from_the_pin_in_hand(
+    engine: Engine,
+    store: MemoryColdStore,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_prepared: bool,
+) -> None:
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    sql = "SELECT n FROM lake.net.hosts WHERE n = {}"
+    for number in (1, 2):
+        answer_of(statements, SESSION, sql.format(number))
+    has = Signatures.has
+
+    def forgotten(*inputs: Any) -> bool:
+        result = has(*inputs)
+        monkeypatch.setattr(board, "_idle_s", -1)
+        board.refresh_due("lake")
+        assert board.pinned([TableName.parse("lake.net.hosts")]) is None
+        return result
+
+    monkeypatch.setattr(Signatures, "has", forgotten)
+    asked: list[object] = []
+    monkeypatch.setattr(store, "pin", asked.append)
+    try:
+        if is_prepared:
+            prepared = statements.prepare(SESSION, sql.format(3), Deadline(60))
+            assert prepared.dataset_schema.names == ["n"]
+        else:
+            planned = statements.plan(SESSION, sql.format(3), None, Deadline(60))
+            assert planned.schema.names == ["n"]
+    finally:
+        forget(board, tails)
+    assert asked == []
