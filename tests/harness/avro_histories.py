@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.registry.decoders import Answer
-from connectors.registry.texts import WriterText
+from connectors.registry.texts import UnknownSchema, WriterText
+from planner.errors import SchemaRegistryUnavailable
 from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
 from planner.evolution.ledger import SCHEMAS
 from planner.names import TableName
@@ -39,14 +40,25 @@ def text_of(fields: Fields, name: str = "R") -> str:
 
 
 class Registry:
-    """``connectors.registry.decoders.Registry`` in memory."""
+    """``connectors.registry.decoders.Registry`` in memory. ``texts`` are those of ids 1, 2 and so on; None: there is none."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self.texts: list[str | None] = []
+        self.is_up = True
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
-        del timeout_s
-        return {each: WriterText(each, self.texts[each - 1], {}, "AVRO") for each in ids}
+    def by_ids(
+        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
+    ) -> dict[int, Answer]:
+        del timeout_s, anew
+        if not self.is_up:
+            raise SchemaRegistryUnavailable("the schema registry does not answer.")
+        return {each: self._answer(each) for each in ids}
+
+    def _answer(self, schema_id: int) -> Answer:
+        text = self.texts[schema_id - 1]
+        if text is None:
+            return UnknownSchema(f"schema id {schema_id}")
+        return WriterText(schema_id, text, {}, "AVRO")
 
     def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
         raise NotImplementedError

@@ -57,7 +57,9 @@ def record(chance: Random, fields: Fields) -> dict[str, Any]:
 class CandidRegistry(Registry):
     """A registry that says of the other ids that it has none such."""
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
+    def by_ids(
+        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
+    ) -> dict[int, Answer]:
         there = [each for each in ids if each <= len(self.texts)]
         unknown = UnknownSchema("schema id")
         return dict.fromkeys(ids, unknown) | super().by_ids(there, timeout_s=timeout_s)
@@ -120,7 +122,7 @@ class Heritages(RuleBasedStateMachine):
     def produce(self, chance: Random, partition: int, count: int) -> None:
         """With any schema that there ever was; under other policies than ``fail`` also what is no record."""
         at = chance.randint(1, len(self.schemas))
-        schema = fastavro.parse_schema(json.loads(self.registry.texts[at - 1]))
+        schema = fastavro.parse_schema(json.loads(text_of(self.schemas[at - 1])))
         for _ in range(count):
             body = io.BytesIO()
             fastavro.schemaless_writer(body, schema, record(chance, self.schemas[at - 1]))

@@ -66,8 +66,10 @@ class Registry:
     def of(self, *_: str) -> Any:
         return self
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
-        del timeout_s
+    def by_ids(
+        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
+    ) -> dict[int, Answer]:
+        del timeout_s, anew
         self.requests.append(sorted(ids))
         return {
             each: WriterText(each, self.texts[each], {}, "AVRO")
