@@ -1,4 +1,4 @@
-"""Where logs start and end, measured for statements: one round for all who ask meanwhile, and the rounds that were."""
+"""Where logs start and end, measured for statements: one round for all who wait, and the rounds that were."""
 
 from __future__ import annotations
 
