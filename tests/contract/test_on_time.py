@@ -390,8 +390,8 @@ def test_a_table_that_is_forgotten_meanwhile_is_planned_from_the_pin_in_hand(
         return result
 
     monkeypatch.setattr(Signatures, "has", forgotten)
-    asked: list[object] = []
-    monkeypatch.setattr(store, "pin", asked.append)
+    pins: list[object] = []
+    monkeypatch.setattr(store, "pin", pins.append)
     try:
         if is_prepared:
             prepared = statements.prepare(SESSION, sql.format(3), Deadline(60))
@@ -401,4 +401,4 @@ def test_a_table_that_is_forgotten_meanwhile_is_planned_from_the_pin_in_hand(
             assert planned.schema.names == ["n"]
     finally:
         forget(board, tails)
-    assert asked == []
+    assert pins == []
