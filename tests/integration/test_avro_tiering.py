@@ -433,7 +433,7 @@ def test_rows_are_published_only_on_a_ledger_that_has_their_schemas(bind: Bind) 
     orders.set_property(SCHEMAS, "{}")
     with pytest.raises(TieringConflict, match=f"what id {number} meant"):
         target.publish(value)
-    orders.set_property(SCHEMAS, json.dumps({str(number): "another"}))
+    orders.set_property(SCHEMAS, json.dumps({str(number): f"1:{0:032x}"}))
     with pytest.raises(SchemaRegistryChanged, match=f"another schema under id {number}"):
         target.publish(value)
     orders.set_property(SCHEMAS, whole)
