@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from connectors.decoding.writers import FIXED_ID, Unknown
+from connectors.decoding.writers import Unknown
 from connectors.registry.decoders import Decoders, memory_of
-from connectors.registry.subjects import Look, of_topic, subjects_of
+from connectors.registry.subjects import Look, table_subjects
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig, SchemaRegistryUnavailable
 from planner.evolution.ledger import UNKNOWN
@@ -102,19 +102,9 @@ class SchemaReports:
                     yield SchemaFacts(each, UNKNOWN)
                     continue
                 self._own.add(str(table), binding, answers)
-            pairs: tuple[tuple[str, int], ...] = ()
-            if each == FIXED_ID:
-                pairs = () if form.fixed is None else (form.fixed,)
-            else:
-                pairs = subjects_of(registry, each, look)
-            names = of_topic((subject for subject, _ in pairs), binding.topic)
+            subjects = table_subjects(registry, binding, form, each, look)
             writer = writers.get(each)
-            yield SchemaFacts(
-                each,
-                mark_of(writer),
-                record_name(writer),
-                tuple(pair for pair in pairs if pair[0] in names),
-            )
+            yield SchemaFacts(each, mark_of(writer), record_name(writer), subjects)
 
 
 def _as_read(facts: SchemaFacts, writer: WriterSchema | Unknown | None) -> SchemaFacts:

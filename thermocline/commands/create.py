@@ -304,7 +304,7 @@ def _find(
     if chosen.format is None and ids and chosen.registry in settings.registries:
         chosen.check_format("avro")
         return _of_registry(settings, chosen, wishes, ids)
-    if not (chosen.format is None and ids):
+    if not ids:
         chosen.check_format("json")
     inferred = inferred_columns(newest, wishes, binding, settings.registries)
     lines = report(newest, inferred, settings.clusters, binding.address)

@@ -19,13 +19,7 @@ from connectors.iceberg.store import IcebergStore
 from connectors.registry.decoders import Decoders
 from connectors.registry.facts import mark_of, record_name
 from connectors.registry.registries import SchemaRegistries
-from connectors.registry.subjects import (
-    SubjectVersion,
-    followed,
-    lacking,
-    of_topic,
-    subjects_of,
-)
+from connectors.registry.subjects import SubjectVersion, followed, lacking, table_subjects
 from connectors.registry.table_schemas import Commit, take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
@@ -164,7 +158,10 @@ def _ledger_rows(table: _Table) -> list[dict[str, Any]]:
     entries = dict(sorted(table.form.ledger.fingerprints.items()))
     try:
         writers = table.writers(entries)
-        subjects = {number: _subjects(table, number) for number in entries}
+        subjects = {
+            number: table_subjects(table.registry, table.binding, table.form, number)
+            for number in entries
+        }
     except SchemaRegistryUnavailable as error:
         click.echo(f"thermocline: {error.message}", err=True)
         return [_row(number, each, (), None) for number, each in entries.items()]
@@ -187,14 +184,6 @@ def _row(
         "state": state_of(fingerprint, mark_of(writer)),
         "fingerprint": fingerprint,
     }
-
-
-def _subjects(table: _Table, number: int) -> tuple[tuple[str, int], ...]:
-    if number == FIXED_ID:
-        return () if table.form.fixed is None else (table.form.fixed,)
-    pairs = subjects_of(table.registry, number)
-    names = of_topic((name for name, _ in pairs), table.binding.topic)
-    return tuple(pair for pair in pairs if pair[0] in names)
 
 
 @dataclass(frozen=True, slots=True)
