@@ -68,7 +68,7 @@ class NewTableOptions:
     columns: tuple[str, ...] = option(
         "--column",
         metavar="NAME:TYPE",
-        help="A column, in Iceberg's spelling of types; with --infer, an exception.",
+        help="A column, in Iceberg's spelling of types; with --infer or avro, an exception.",
     )
     infer: bool = option(help="Take the columns from the topic's newest records.")
     format: FormatName | None = option(
