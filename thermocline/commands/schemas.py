@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -194,13 +194,12 @@ class _Step:
     changes: tuple[str, ...] = ()
     misfits: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def document(self) -> dict[str, Any]:
-        own = {"subject": self.version.subject, "version": self.version.version}
         return {
-            **own,
+            "subject": self.version.subject,
+            "version": self.version.version,
             "id": self.version.id,
             "changes": list(self.changes),
             "misfits": list(self.misfits),
@@ -208,11 +207,8 @@ class _Step:
         }
 
     def lines(self) -> Iterator[str]:
-        yield (
-            f"{self.version}:"
-            if self.changes or self.misfits or self.notes
-            else (f"{self.version}: nothing to change")
-        )
+        is_empty = not (self.changes or self.misfits or self.notes)
+        yield f"{self.version}:{' nothing to change' if is_empty else ''}"
         yield from (f"  {each}" for each in self.changes)
         yield from (f"  does not fit: {each}" for each in self.misfits)
         yield from (f"  left out: {each}" for each in self.notes)
