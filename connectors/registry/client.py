@@ -108,13 +108,19 @@ class SchemaRegistry:
         return self.by_ids((schema_id,), timeout_s=timeout_s)[schema_id]
 
     def by_ids(
-        self, ids: Iterable[int], *, timeout_s: float, anew: bool = False
+        self,
+        ids: Iterable[int],
+        *,
+        timeout_s: float,
+        anew: bool = False,
+        waits: bool = True,
     ) -> dict[int, Answer]:
         """Return the schemas of these ids.
 
         One that the registry does not know is asked for again until the grace time since the first such answer is over;
         all ids wait at the same time. After that it is answered as unknown, and asked for once in a grace time; one that
-        no call wanted for a minute begins anew. ``anew``: unknown ones are asked for now.
+        no call wanted for a minute begins anew. ``anew``: unknown ones are asked for now. Unless it ``waits``, one that the
+        registry does not know is answered as unknown at once.
 
         Raises:
             SchemaRegistryUnavailable: also where ``timeout_s`` ends before the grace time does.
@@ -124,7 +130,7 @@ class SchemaRegistry:
         open_ids = sorted(set(ids))
         while True:
             for schema_id in open_ids:
-                answer = self._one(schema_id, end, anew=anew)
+                answer = self._one(schema_id, end, anew=anew, waits=waits)
                 if answer is not None:
                     answers[schema_id] = answer
             open_ids = [schema_id for schema_id in open_ids if schema_id not in answers]
@@ -241,8 +247,8 @@ class SchemaRegistry:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _one(self, schema_id: int, end: float, *, anew: bool) -> Answer | None:
-        """Return what is known of an id, or ask once; None while the grace time of an unknown one runs."""
+    def _one(self, schema_id: int, end: float, *, anew: bool, waits: bool) -> Answer | None:
+        """Return what is known of an id, or ask once; None while it ``waits`` for the grace time of an unknown one."""
         with self._alone(schema_id, end):
             text = self._texts.get(schema_id)
             if text is not None:
@@ -261,7 +267,7 @@ class SchemaRegistry:
                 with self._changed:
                     self._missing[schema_id] = missing
             is_over = self._clock() - missing.since >= self._grace_s
-            return missing.answer if is_over else None
+            return missing.answer if is_over or not waits else None
 
     @contextlib.contextmanager
     def _alone(self, schema_id: int, end: float) -> Iterator[None]:

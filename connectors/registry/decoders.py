@@ -47,7 +47,14 @@ Answers = Mapping[int, Answer]
 class Registry(Protocol):
     """What ``connectors.registry.client.SchemaRegistry`` does of it."""
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float, anew: bool = False) -> Answers:
+    def by_ids(
+        self,
+        ids: Collection[int],
+        *,
+        timeout_s: float,
+        anew: bool = False,
+        waits: bool = True,
+    ) -> Answers:
         """Return the schemas of these ids."""
 
     def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
@@ -132,11 +139,17 @@ class Decoders:
         self.check(table, binding)
 
     def look_up(
-        self, table: str, binding: Binding, ids: Collection[int], *, anew: bool = False
+        self,
+        table: str,
+        binding: Binding,
+        ids: Collection[int],
+        *,
+        anew: bool = False,
+        waits: bool = True,
     ) -> Answers:
         """Return what the table's registry says of ids, and take none of it yet. Raises as ``ask``.
 
-        ``anew``: also of those that it did not know a moment ago.
+        ``anew``, ``waits``: as ``SchemaRegistry.by_ids``.
         """
         form = _avro(binding)
         if self._registry_of is None:
@@ -150,7 +163,9 @@ class Decoders:
             answers[FIXED_ID] = registry.by_subject(*form.fixed, timeout_s=self._timeout_s)
         numbers = [schema_id for schema_id in ids if schema_id != FIXED_ID]
         if numbers:
-            answers |= registry.by_ids(numbers, timeout_s=self._timeout_s, anew=anew)
+            answers |= registry.by_ids(
+                numbers, timeout_s=self._timeout_s, anew=anew, waits=waits
+            )
         return answers
 
     def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[Path]:

@@ -78,7 +78,8 @@ class SchemaReports:
             is_silent = self._clock() < self._silent_until.get(name, 0.0)
         if not is_silent:
             try:
-                facts |= {each.id: each for each in self._answers(table, binding, form, ids)}
+                for answer in self._answers(table, binding, form, ids):
+                    facts[answer.id] = answer
             except (SchemaRegistryUnavailable, BadConfig):
                 with self._lock:
                     self._silent_until[name] = self._clock() + _SILENCE_S
@@ -97,7 +98,7 @@ class SchemaReports:
             if self._clock() > end_s:
                 return
             if writers.get(each) is None:
-                answers = self._own.look_up(str(table), binding, (each,))
+                answers = self._own.look_up(str(table), binding, (each,), waits=False)
                 if isinstance(answers[each], UnknownSchema):  # it may come to life
                     yield SchemaFacts(each, UNKNOWN)
                     continue

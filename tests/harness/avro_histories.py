@@ -46,10 +46,7 @@ class Registry:
         self.texts: list[str | None] = []
         self.is_up = True
 
-    def by_ids(
-        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
-    ) -> dict[int, Answer]:
-        del timeout_s, anew
+    def by_ids(self, ids: Collection[int], **_: object) -> dict[int, Answer]:
         if not self.is_up:
             raise SchemaRegistryUnavailable("the schema registry does not answer.")
         return {each: self._answer(each) for each in ids}
