@@ -21,7 +21,7 @@ from connectors.decoding.fields import payload_fields
 from connectors.decoding.policy import TableDecoder
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
-from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
+from connectors.registry.texts import Answer, UnknownSchema, UnusableSchema
 from planner.errors import InternalError, SchemasNeeded
 from planner.evolution.changes import Path, paths_of, schema_of_rows
 from planner.evolution.conversions import Heritage, conversions
@@ -40,7 +40,6 @@ TIMEOUT_S = 30.0
 _AT_ONCE = 300
 
 #: What a registry answered, by schema id (``connectors.decoding.writers.FIXED_ID`` for a table's fixed schema). Picklable.
-Answer = WriterText | UnusableSchema | UnknownSchema
 Answers = Mapping[int, Answer]
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.registry.decoders import Answer
-from connectors.registry.texts import UnknownSchema, WriterText
+from connectors.registry.texts import Answer, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
 from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Path, Widen
 from planner.evolution.ledger import SCHEMAS

@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from connectors.registry.decoders import Answer, Decoders
+from connectors.registry.decoders import Decoders
 from connectors.registry.table_schemas import take_up
-from connectors.registry.texts import UnknownSchema
+from connectors.registry.texts import Answer, UnknownSchema
 from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, Column, TableSchema
 from planner.seam.binding import ON_ERROR

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.registry.decoders import Answer, Decoders, shipped_decoder
+from connectors.registry.decoders import Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.shipping import SILENCE_S, SchemaShipping
-from connectors.registry.texts import Format, UnknownSchema, WriterText
+from connectors.registry.texts import Answer, Format, UnknownSchema, WriterText
 from planner.errors import (
     SchemaIncompatible,
     SchemaRegistryChanged,
