@@ -198,7 +198,7 @@ class RegistryHttp:
         # HTTPError: no answer, or one of 5xx. authlib raises its own where the login is refused.
         if _cause(error, httpx2.HTTPError) is not None:
             return SchemaRegistryUnavailable(
-                f"{self.who} cannot be asked: who issues its tokens does not answer; retry when it does."
+                f"{self.who} cannot be asked: the issuer of its tokens does not answer; retry when it does."
             )
         return BadConfig(
             f"{self.who} cannot be asked: no token was issued for this login; check bearer.auth.* in "

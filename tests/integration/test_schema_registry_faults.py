@@ -251,9 +251,9 @@ def test_logins_reach_the_registry_and_neither_logs_nor_errors(
         ),
         (
             Reply({"error": "server_error"}, 503),
-            "who issues its tokens does not answer; retry when it does.",
+            "the issuer of its tokens does not answer; retry when it does.",
         ),
-        (None, "who issues its tokens does not answer; retry when it does."),
+        (None, "the issuer of its tokens does not answer; retry when it does."),
     ],
     ids=["well", "refused", "busy", "away"],
 )
