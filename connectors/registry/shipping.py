@@ -155,7 +155,7 @@ class SchemaShipping:
         """Ask for ids, and take what the registry has of them: that it lacks one matters where records have it."""
         if not ids:
             return
-        answers = self.decoders.look_up(str(table), binding, ids)
+        answers = self.decoders.look_up(str(table), binding, ids, waits=False)
         present = {
             each: answer
             for each, answer in answers.items()

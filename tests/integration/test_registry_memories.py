@@ -19,6 +19,7 @@ from connectors.registry.decoders import Decoders, shipped_decoder
 from connectors.registry.facts import SchemaReports
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.registries import SchemaRegistries
+from connectors.registry.shipping import SchemaShipping
 from connectors.registry.subjects import followed, lacking
 from planner.errors import (
     BadConfig,
@@ -319,3 +320,13 @@ def test_facts_from_before_a_registry_went_away_are_said(site: Site) -> None:
     assert reports(ONE, bound({7: OLD_MARK})) == [order]
     site.is_up = False
     assert reports(ONE, binding) == [order, SchemaFacts(8)]
+
+
+def test_what_is_shipped_waits_for_no_id_that_may_be_in_no_record(site: Site) -> None:
+    """By settings of today: the grace time is for records that have such an id."""
+    binding = bound({5: OLD_MARK, 7: OLD_MARK})
+    shipping = SchemaShipping(site.registries.of)
+    for answers in (shipping.of_ledger(ONE, binding).answers, shipping.of_tail(ONE, binding)):
+        assert list(answers) == [7]
+    paths = site.requests()
+    assert [paths.count(f"schemas/ids/{each}") for each in (5, 7)] == [1, 1]
