@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from connectors.decoding.writers import FIXED_ID, Unknown
 from connectors.registry.decoders import Decoders, memory_of
-from connectors.registry.subjects import Look, of_topic, subjects_of
+from connectors.registry.subjects import SUBJECTS_MAX_AGE_S, Look, of_topic, subjects_of
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig, SchemaRegistryUnavailable
 from planner.evolution.ledger import UNKNOWN
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _ANSWER_S = 2.0
 _ALL_S = 5.0
 _SILENCE_S = 10.0
-#: How old it may be under which subjects an id is.
-_SUBJECTS_MAX_AGE_S = 600.0
 
 
 def record_name(writer: WriterSchema | Unknown | None) -> str | None:
@@ -93,7 +91,7 @@ class SchemaReports:
         end_s = self._clock() + _ALL_S
         writers = self._own.writers(str(table), binding)
         registry = self._registry_of(form.registry or "", memory_of(str(table), form))
-        look = Look(_ANSWER_S, _SUBJECTS_MAX_AGE_S)
+        look = Look(_ANSWER_S, SUBJECTS_MAX_AGE_S)
         for each in ids:
             if self._clock() > end_s:
                 return
