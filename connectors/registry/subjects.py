@@ -30,7 +30,7 @@ class SubjectVersion:
 
 
 #: How often a registry is asked again under which subjects an id is, where it is asked again and again: a new subject is rare.
-_SUBJECTS_MAX_AGE_S = 600.0
+SUBJECTS_MAX_AGE_S = 600.0
 
 #: By subject, the ids of its versions.
 Versions = Mapping[str, Mapping[int, int]]
@@ -61,7 +61,7 @@ def followed(
     versions = registry.versions(subject, timeout_s=look.timeout_s, max_age_s=look.max_age_s)
     if not isinstance(versions, UnknownSchema):
         return {subject: versions}
-    rarely = Look(look.timeout_s, _SUBJECTS_MAX_AGE_S if look.max_age_s else 0.0)
+    rarely = Look(look.timeout_s, SUBJECTS_MAX_AGE_S if look.max_age_s else 0.0)
     others = {
         name
         for number in form.ledger.fingerprints

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from connectors.decoding.writers import Writers
-from connectors.registry.decoders import Decoders
+from connectors.registry.decoders import Decoders, avro_of
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
 from planner.evolution.applying import applied
 from planner.evolution.changes import (
@@ -51,7 +51,7 @@ def take_up(
     if unmet:
         decoders.ask(str(table), binding, unmet)
     earlier = decoders.paths_of_ledger(str(table), binding) if ids else frozenset()
-    era = binding.format.ledger.era if isinstance(binding.format, AvroFormat) else 0
+    era = avro_of(binding).ledger.era
     deciding = _Deciding(table, tuple(sorted(ids)), writers, era, earlier)
     committed = commit(table, deciding) if ids else None
     if deciding.misfit is not None:
@@ -128,8 +128,7 @@ def needed(
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
     schema_id, writer = numbered
-    form = binding.format
-    assert isinstance(form, AvroFormat)  # noqa: S101 - as its caller checks
+    form = avro_of(binding)
     rows = schema_of_rows(writer, form.record)
     if form.evolution == "none" or rows is None:
         return Evolution()

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.registry.decoders import Answer
-from connectors.registry.texts import UnknownSchema, WriterText
+from connectors.registry.texts import Answer, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
 from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Path, Widen
 from planner.evolution.ledger import SCHEMAS
@@ -46,10 +45,7 @@ class Registry:
         self.texts: list[str | None] = []
         self.is_up = True
 
-    def by_ids(
-        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
-    ) -> dict[int, Answer]:
-        del timeout_s, anew
+    def by_ids(self, ids: Collection[int], **_: object) -> dict[int, Answer]:
         if not self.is_up:
             raise SchemaRegistryUnavailable("the schema registry does not answer.")
         return {each: self._answer(each) for each in ids}
