@@ -17,7 +17,7 @@ from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.avro.cursor import Cursor, least_bytes
 from connectors.decoding.avro.exact import Reads
 from connectors.decoding.avro.lanes import Bools, Ints, Lane
-from connectors.decoding.avro.leaves import LEAVES
+from connectors.decoding.avro.leaves import LEAVES, Read
 from connectors.decoding.avro.plan import Plan, RootPlan
 from connectors.decoding.fields import Field
 from connectors.decoding.policy import Unfit
@@ -27,9 +27,6 @@ from planner.evolution.writer_types import WriterSchema, walk
 MIN_RECORDS = 16
 #: Of arrays with more elements than this, so many records are read at once, or none.
 _SHORT, _MANY = 32, 128
-
-#: Reads one value of each record of a lane that is present (None: of all); NULL for the others. Returns None without a field.
-Read = Callable[[Lane, Bools | None], pa.Array | None]
 
 
 class FieldSteps:
@@ -122,27 +119,16 @@ class Nodes:
         reads, field = [self.of(item) for item in plan.items], plan.field
 
         def read(lane: Lane) -> pa.Array | None:
-            columns = self.members(plan, reads, lane, None)
-            return None if field is None else _struct(field, columns, None)
+            columns: list[pa.Array | None] = [None] * len(field.children if field else ())
+            for slot, read in zip(plan.slots, reads, strict=True):
+                column = read(lane, None)
+                if slot is not None:
+                    columns[slot] = column
+            if plan.required:
+                lane.doubt(np.ones(len(lane), np.bool_))
+            return None if field is None else _struct(lane, field, columns, None)
 
         return _of_some(read, field)
-
-    def members(
-        self, plan: Plan, reads: Sequence[Read], lane: Lane, present: Bools | None
-    ) -> list[pa.Array]:
-        """Read the fields of a record: one array for each member of the field's struct."""
-        children = () if plan.field is None else plan.field.children
-        columns: list[pa.Array | None] = [None] * len(children)
-        for slot, read in zip(plan.slots, reads, strict=True):
-            column = read(lane, present)
-            if slot is not None:
-                columns[slot] = column
-        if plan.required:
-            lane.doubt(np.ones(len(lane), np.bool_), present)
-        return [
-            _nulls(child, len(lane)) if column is None else column
-            for child, column in zip(children, columns, strict=True)
-        ]
 
     def _array(self, plan: Plan) -> Read:
         read = self.of(plan.items[0])
@@ -224,13 +210,7 @@ class Nodes:
                 column = read(lane, has_value & (branches == branch))
                 if slot is not None:
                     columns[slot] = column
-            if field is None:
-                return None
-            members = [
-                _nulls(child, len(lane)) if column is None else column
-                for child, column in zip(field.children, columns, strict=True)
-            ]
-            return _struct(field, members, has_value)
+            return None if field is None else _struct(lane, field, columns, has_value)
 
         return read
 
@@ -341,6 +321,13 @@ def _nulls(field: Field, count: int) -> pa.Array:
     return build(field, [None] * count, exact_leaf)
 
 
-def _struct(field: Field, members: Sequence[pa.Array], present: Bools | None) -> pa.Array:
+def _struct(
+    lane: Lane, field: Field, columns: Sequence[pa.Array | None], present: Bools | None
+) -> pa.Array:
+    """Return the structs of a lane from what was read of each member; None: it is NULL in all."""
+    members = [
+        _nulls(child, len(lane)) if column is None else column
+        for child, column in zip(field.children, columns, strict=True)
+    ]
     mask = None if present is None else pa.array(~present)
-    return pa.StructArray.from_arrays(list(members), fields=list(field.type), mask=mask)
+    return pa.StructArray.from_arrays(members, fields=list(field.type), mask=mask)
