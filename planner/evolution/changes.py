@@ -184,6 +184,7 @@ def _columns(
     columns = [column for column in schema.columns if column is not key]
     owners = _owners(columns)
     names = [column.name for column in columns]
+    written = frozenset(name for name, _ in fields)
     claimed: set[str] = set()
     for name, writer in fields:
         column = owners.get(name)
@@ -193,6 +194,10 @@ def _columns(
         if column is None or column.is_metadata or name in METADATA_COLUMNS:
             yield from _added((), name, writer, names)
             names.append(name)
+            continue
+        first = next((key for key in column.keys if key in written), name)
+        if first != name:
+            yield LeftOut((name,), f"its column is filled by the field {spell((first,))}")
             continue
         claimed.add(column.name)
         yield from _matched((column.name,), _as_field(column), writer, units)
