@@ -243,11 +243,16 @@ def _read_items(
     """Read the elements of arrays or maps, the n-th of all records at a time; ``reads`` are of one element.
 
     Returns the index in the lane of each element's record, ascending, and what each of ``reads`` gave. Doubtful are arrays
-    of more than one block or of a block with its size, and those that are longer than almost all.
+    of more than one block, and those that are longer than almost all.
     """
     counts = lane.longs(present)
     if present is not None:
         counts = counts * present
+    has_size = counts < 0
+    stops = lane.at
+    if has_size.any():
+        sizes = lane.longs(has_size)
+        counts, stops = np.abs(counts), lane.at + sizes
     is_odd = (counts < 0) | (counts > lane.ends - lane.at)
     lane.doubt(is_odd)
     counts[is_odd] = 0
@@ -268,6 +273,7 @@ def _read_items(
         owners.append(indices)
         done += 1
         indices = indices[(counts[indices] > done) & (some.at <= some.ends)]
+    lane.doubt(lane.at != stops, has_size)
     # The empty block at the end.
     lane.doubt(lane.batch.octets(lane.at) != 0, has_items)
     lane.at += has_items
