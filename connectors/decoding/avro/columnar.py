@@ -73,6 +73,8 @@ class Nodes:
     def __init__(self, schema: WriterSchema) -> None:
         self._schema = schema
         self._exact = Reads(schema)
+        #: How many functions read value by value.
+        self._by_values = 0
 
     def of(self, plan: Plan) -> Read:
         if plan.how in LEAVES:
@@ -84,6 +86,7 @@ class Nodes:
 
     def _by_value(self, plan: Plan) -> Read:
         """Read by the exact path's function."""
+        self._by_values += 1
         read, field = self._exact.of(plan), plan.field
 
         def read_each(lane: Lane, present: Bools | None) -> pa.Array | None:
@@ -130,12 +133,20 @@ class Nodes:
 
         return _of_some(read, field)
 
+    def _of_elements(self, plan: Plan) -> list[Read] | None:
+        """Build those of an array's or map's items; None: one reads by value, which copies the record for each element."""
+        before = self._by_values
+        reads = [self.of(item) for item in plan.items]
+        return reads if self._by_values == before else None
+
     def _array(self, plan: Plan) -> Read:
-        read = self.of(plan.items[0])
+        reads = self._of_elements(plan)
+        if reads is None:
+            return self._by_value(plan)
         field = plan.field
 
         def read_items(lane: Lane, present: Bools | None) -> pa.Array | None:
-            owners, (items,) = _read_items(lane, present, [read])
+            owners, (items,) = _read_items(lane, present, reads)
             if field is None:
                 return None
             offsets = _offsets(owners, len(lane))
@@ -147,10 +158,9 @@ class Nodes:
         return read_items
 
     def _map(self, plan: Plan) -> Read:
-        key, item = plan.items
-        if key.how != "text":
+        reads = self._of_elements(plan)
+        if reads is None or plan.items[0].how != "text":
             return self._by_value(plan)
-        reads = [self.of(key), self.of(item)]
         field = plan.field
 
         def read(lane: Lane, present: Bools | None) -> pa.Array | None:
