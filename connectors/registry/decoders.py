@@ -23,7 +23,7 @@ from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from connectors.registry.texts import Answer, UnknownSchema, UnusableSchema
 from planner.errors import InternalError, SchemasNeeded
-from planner.evolution.changes import Path, paths_of, schema_of_rows
+from planner.evolution.changes import paths_of, schema_of_rows
 from planner.evolution.conversions import Heritage, conversions
 from planner.evolution.ledger import NO_SCHEMA
 from planner.evolution.writer_types import WriterSchema
@@ -33,6 +33,7 @@ from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
 from planner.seam.watermark import Outcomes
+from planner.sql_text import FieldPath
 
 #: A statement that meets a new schema waits so long at most; an unknown id's grace time is inside.
 TIMEOUT_S = 30.0
@@ -167,7 +168,7 @@ class Decoders:
             )
         return answers
 
-    def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[Path]:
+    def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[FieldPath]:
         """Return the fields of rows by all schemas in the table's ledger that the registry still has as they were.
 
         Raises as ``ask``.
@@ -184,7 +185,9 @@ class Decoders:
             for each in schemas
             if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
         ]
-        return frozenset[Path]().union(*(paths_of(each) for each in rows if each is not None))
+        return frozenset[FieldPath]().union(
+            *(paths_of(each) for each in rows if each is not None)
+        )
 
     def check(self, table: str, binding: Binding) -> bool:
         """Check what this process knows of ids against the table's ledger; ids that it has not met yet are not asked for.

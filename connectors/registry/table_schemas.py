@@ -14,7 +14,6 @@ from planner.evolution.changes import (
     Decide,
     Evolution,
     Evolving,
-    Path,
     evolve,
     schema_of_rows,
 )
@@ -24,6 +23,7 @@ from planner.names import TableName
 from planner.schema import TableSchema
 from planner.seam.binding import Binding, parse_binding
 from planner.seam.formats import ON_INCOMPATIBLE, AvroFormat
+from planner.sql_text import FieldPath
 
 #: Commits what a decision says on the newest metadata; returns what was committed.
 Commit = Callable[[TableName, Decide], Evolving | None]
@@ -70,11 +70,11 @@ class _Deciding:
     ids: tuple[int, ...]
     writers: Writers
     era: int
-    earlier: frozenset[Path]
+    earlier: frozenset[FieldPath]
     misfit: SchemaIncompatible | None = None
 
     def __call__(
-        self, schema: TableSchema, properties: Mapping[str, str], past: Collection[Path]
+        self, schema: TableSchema, properties: Mapping[str, str], past: Collection[FieldPath]
     ) -> Evolving | None:
         earlier = self.earlier.union(past)
         table, fingerprints = self.table, self.writers.fingerprints
@@ -120,7 +120,7 @@ def needed(
     schema: TableSchema,
     binding: Binding,
     numbered: tuple[int, WriterSchema],
-    earlier: Collection[Path] = (),
+    earlier: Collection[FieldPath] = (),
 ) -> Evolution:
     """Return what a table takes up of a schema with its id, by its own options; ``earlier`` as in ``evolve``.
 

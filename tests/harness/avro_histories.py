@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from connectors.registry.texts import Answer, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
-from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Path, Widen
+from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
 from planner.evolution.ledger import SCHEMAS
 from planner.names import TableName
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.seam.binding import Binding, parse_binding
 from planner.seam.formats import AvroFormat
+from planner.sql_text import FieldPath
 
 TABLE = TableName("lake", ("shop",), "orders")
 LEAD = tuple(
@@ -68,7 +69,7 @@ class Table:
         form = AvroFormat(evolution="additive")
         self.properties = Binding("orders", form).properties()
         self._last = 10
-        self._past: set[Path] = set()
+        self._past: set[FieldPath] = set()
 
     @property
     def binding(self) -> Binding:

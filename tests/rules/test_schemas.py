@@ -20,12 +20,13 @@ from connectors.registry.table_schemas import take_up
 from connectors.registry.texts import Answer, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, TieringConflict
 from planner.evolution.avro import parse_schema
-from planner.evolution.changes import AddColumn, Decide, Evolving, Path
+from planner.evolution.changes import AddColumn, Decide, Evolving
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding, parse_binding
 from planner.seam.formats import AvroFormat
+from planner.sql_text import FieldPath
 from planner.tiering.publish import check_schemas
 from tests.harness.avro_decoder import framed, raw_batch
 from tests.harness.clock import Clock
@@ -81,7 +82,7 @@ class Table:
 
     def __init__(self) -> None:
         self.schema = TableSchema(1, (Column(1, "a", pa.int64()),))
-        self.past: set[Path] = set()
+        self.past: set[FieldPath] = set()
         self.properties = binding().properties()
         self.commits: list[Evolving] = []
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.decoding.avro.cursor import least_bytes
+from connectors.decoding.avro.lanes import Batch
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from planner.errors import UndecodableRecord
@@ -466,6 +467,34 @@ def test_a_count_allocates_no_more_than_there_are_bytes(
     assert decoder.decode(batch).outcomes == Outcomes(skipped=40)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ('{"type": "array", "items": %s}', pa.list_(TIMESTAMPTZ)),
+        ('{"type": "map", "values": %s}', pa.map_(pa.string(), TIMESTAMPTZ)),
+    ],
+)
+def test_elements_that_are_read_one_by_one_copy_their_record_once(
+    kind: str, column: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a record of many takes the square of its size."""
+    copies = []
+    raw = Batch.raw
+    monkeypatch.setattr(Batch, "raw", lambda batch, row: copies.append(row) or raw(batch, row))
+    zoned = '{"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}'
+    moment = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    element = bytes([2 * 20]) + b"2026-07-01T12:00:00Z"
+    if "map" in kind:
+        items = b"".join(b"\2" + bytes([at]) + element for at in range(65, 85))
+    else:
+        items = element * 20
+    text = f'{{"type": "record", "name": "R", "fields": [{{"name": "a", "type": {kind % zoned}}}]}}'
+    rows = column_of(text, Column(10, "a", column), *[bytes([40]) + items + b"\0"] * 30)
+    values = [[each[1] for each in row] if "map" in kind else row for row in rows]
+    assert values == [[moment] * 20] * 30
+    assert copies == list(range(30))
 
 
 def test_tables_of_json_load_no_numpy() -> None:

@@ -24,7 +24,7 @@ from connectors.registry.table_schemas import Commit, take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
-from planner.evolution.changes import Evolution, Path, evolve, schema_of_rows
+from planner.evolution.changes import Evolution, evolve, schema_of_rows
 from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
@@ -32,6 +32,7 @@ from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
 from planner.seam.schemas_table import state_of
+from planner.sql_text import FieldPath
 from thermocline.catalog_access import catalog_roots
 from thermocline.commands.repair import Repair, committer_of, repair_command
 from thermocline.config.settings import Settings, load
@@ -66,7 +67,7 @@ class _Table:
     registry: SchemaRegistry
     decoders: Decoders
     #: The fields that it has or had.
-    past: Callable[[], frozenset[Path]]
+    past: Callable[[], frozenset[FieldPath]]
     commit: Commit
 
     def writers(self, ids: Iterable[int]) -> Writers:
@@ -78,7 +79,7 @@ class _Table:
         ledger = self.form.ledger
         return ledger.changed(self.writers(ledger.fingerprints).fingerprints)
 
-    def earlier(self) -> frozenset[Path]:
+    def earlier(self) -> frozenset[FieldPath]:
         """Return the fields that the table has had, and those of the schemas that it has taken up."""
         return self.past() | self.decoders.paths_of_ledger(str(self.name), self.binding)
 
@@ -275,7 +276,7 @@ def _step(
     version: SubjectVersion,
     schema: TableSchema,
     writer: WriterSchema,
-    earlier: Collection[Path],
+    earlier: Collection[FieldPath],
 ) -> tuple[_Step, Evolution]:
     rows = schema_of_rows(writer, table.form.record)
     if rows is None:

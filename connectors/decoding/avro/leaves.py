@@ -22,8 +22,8 @@ from connectors.decoding.fields import (
 )
 from planner.evolution.writer_types import Logical
 
+#: Reads one value of each record of a lane that is present (None: of all); NULL for the others. Returns None without a field.
 Read = Callable[[Lane, Bools | None], pa.Array | None]
-_Numbers = Callable[[Lane, Bools | None], Any]
 
 _DIGITS = np.full(256, 255, np.uint8)
 for _digit in range(16):
