@@ -32,7 +32,7 @@ from proxy.query.relations import Sources
 from proxy.tail.reader.child import Ingestion
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
-from thermocline.serve.access import access, limits_of, tls
+from thermocline.serve.access import access, admins, limits_of, tls
 from thermocline.serve.auditing import open_journal
 from thermocline.serve.components import Components, running_tails
 from thermocline.serve.permissions import policy
@@ -204,7 +204,7 @@ def running_server(
         flight = start(
             components.statements,
             Address(server.host, server.port, tls(settings)),
-            ServerPolicy(access(settings), limits_of(settings)),
+            ServerPolicy(access(settings), limits_of(settings), admins(settings)),
             ServerOptions(
                 product(),
                 max_streams=server.max_streams,
@@ -213,9 +213,11 @@ def running_server(
                 idle_timeout_s=settings.access.session_idle_s,
                 session_secret=server.secret,
                 journals=(metrics.read, audit),
+                audit_text=server.audit_text,
             ),
             blame,
         )
+        components.statements.system.makers.update(flight.statements.makers())
         watchdog.farewell = flight.give_up
         metrics.running.set_function(lambda: flight.streaming)
         stuck = threading.Event()
