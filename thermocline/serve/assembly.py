@@ -18,12 +18,15 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.registry.decoders import Decoders
 from connectors.registry.facts import SchemaReports
 from connectors.registry.registries import SchemaRegistries
+from connectors.table_standings import BrokerFacts
+from connectors.table_survey import TableSurvey
 from proxy.access.limits import Blame, ServerPolicy
 from proxy.engine.engine import Engine, StoreAccess
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.schema_registries import SchemaRegistryStates
 from proxy.ops.states import ProcessState, States, degraded, reading
+from proxy.ops.table_list import TableList
 from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
 from proxy.process.watchdog import Watchdog
@@ -135,6 +138,13 @@ def running_components(
             default_path=(next(iter(settings.catalogs)), "default"),
         )
         stack.callback(statements.close)
+        survey = TableSurvey(
+            *(store, pins, statements.sources.bounds),
+            lambda: BrokerFacts(settings.clusters),
+        )
+        stack.callback(survey.stop)
+        lists = TableList(survey, pins, tails, statements.access)
+        statements.system.makers.update(lists.makers())
         statements.access.policy = policy(settings, statements.access.expression)
         yield Components(
             *(statements, pins, tails, keeper, watchdog, store, engine, registries, decoders)
