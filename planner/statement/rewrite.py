@@ -32,6 +32,7 @@ from planner.statement.ast import Node, copied, fold, kind_of, scoped, visible_n
 from planner.statement.dotted_names import AddressableTable, readdress
 from planner.statement.gate import check
 from planner.statement.parameters import cast, constant
+from planner.statement.postgres_forms import rewrite_postgres_forms
 from planner.statement.references import TableReference, reference_of
 
 #: The kinds that ``make_printable`` may alter.
@@ -247,6 +248,7 @@ class Pass:
 PASSES: tuple[Pass, ...] = (
     Pass("gate", "text", lambda document, _: check(document)),
     Pass("date parts", "text", quote_date_parts),
+    Pass("Postgres forms", "text", rewrite_postgres_forms),
     Pass("dotted names", "columns", readdress),
     Pass("relations", "relations", _read_relations),
 )
