@@ -5,7 +5,7 @@ looks for cancellation and limits between vectors, not inside one (``repeat`` ra
 that break it are either left out, or listed in ``BOUNDED``: the engine shadows those with macros that refuse costly
 arguments (``proxy.engine.macros``). Values still can grow by doubling (``s || s``, nested); the watchdog bounds that.
 
-Left out besides: anything that reads files, the network, settings (but the session's zone), variables or the catalog; that executes text; that
+Left out besides: anything that reads files, the network, settings, variables or the catalog; that executes text; that
 takes or gives internal states (``finalize``, ``create_sort_key``); that has effects (``nextval``, ``setseed``,
 ``write_log``, ``sleep_ms``); and that names types in text (``cast_to_type``, ``from_json``).
 """
@@ -80,7 +80,7 @@ SCALARS = OPERATORS | words("""
     json_extract_path json_extract_path_text json_extract_string json_keys json_merge_patch json_object
     json_pretty json_quote json_structure json_type json_valid json_value row_to_json to_json
 
-    thermocline_cut current_setting
+    thermocline_cut
     alias constant_or_null error enum_code enum_first enum_last enum_range enum_range_boundary nullif
     pg_typeof typeof version
     """)

@@ -32,10 +32,12 @@ def rewritten(sql: str) -> str:
     ],
 )
 def test_a_time_is_read_as_postgres_reads_it(text: str, pattern: str, value: str) -> None:
-    sql = rewritten(f"SELECT TO_TIMESTAMP('{text}', '{pattern}') AS at")
+    sql = rewritten(f"SELECT TO_TIMESTAMP('{text}', '{pattern}') AS read")
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'America/New_York'")
-        connection.execute(f"SELECT at = '{value} America/New_York'::TIMESTAMPTZ FROM ({sql})")
+        connection.execute(
+            f"SELECT read = '{value} America/New_York'::TIMESTAMPTZ FROM ({sql})"
+        )
         assert connection.fetchall() == [(True,)]
 
 

@@ -73,7 +73,6 @@ def test_bi_tools_get_types_they_read(column: pa.Array, plain: pa.DataType) -> N
         ),
         (pa.array([AT], pa.timestamp("us", "UTC")), pa.array([AT], pa.timestamp("ns"))),
         (pa.array([dt.time(12, 30, 15)]), pa.array(["12:30:15.000000"])),
-        (pa.nulls(1), pa.nulls(1, pa.string())),
         (pa.array(["a"]).dictionary_encode(), pa.array(["a"])),
         (pa.array([7], pa.uint8()), pa.array([7], pa.uint8())),
     ],

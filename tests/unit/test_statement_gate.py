@@ -30,7 +30,7 @@ REFUSED = {
     "SELECT * FROM read_csv('x')": "function read_csv is not supported.",
     "SELECT * FROM flows, Read_Csv('x')": "function read_csv is not supported.",
     "SELECT getenv('x')": "function getenv is not supported.",
-    "SELECT main.current_setting('x')": SETTING_REFUSED,
+    "SELECT main.current_setting('TimeZone')": "function current_setting is not supported.",
     "SELECT current_setting('temp_directory')": SETTING_REFUSED,
     "SELECT current_setting('Time' || 'Zone')": SETTING_REFUSED,
     "SELECT current_setting(name) FROM flows": SETTING_REFUSED,
