@@ -45,15 +45,12 @@ _PIECE = re.compile(
 )
 
 
-def rewrite_postgres_forms(document: Node, sql: str) -> None:
-    """Put these forms into DuckDB's, in place. A walk is spared where the text, ``sql``, has none.
+def rewrite_postgres_forms(document: Node) -> None:
+    """Put these forms into DuckDB's, in place.
 
     Raises:
         UnsupportedStatement: a format is no literal, or has what cannot be said in DuckDB's.
     """
-    text = sql.lower()
-    if "pg_catalog" not in text and "to_timestamp" not in text:
-        return
     for node, _ in walk(document):
         if kind_of(node) != "FUNCTION":
             continue
