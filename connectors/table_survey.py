@@ -330,6 +330,8 @@ class TableSurvey:
     ) -> BrokerLook:
         """Ask brokers for what is not known of these topics, or has changed."""
         logs = {topic: each for topic, each in bounds.items() if isinstance(each, LogBounds)}
+        if not logs:
+            return BrokerLook()
         if self._brokers is None:
             self._brokers = self._make_brokers()
         now_s = self._clock()

@@ -153,8 +153,9 @@ def test_a_topic_that_is_gone_hides_no_other(site: Site) -> None:
     assert clusters[""].error is None
 
 
-def test_it_ends_when_nobody_looks(site: Site) -> None:
-    """Each look has the newest round; who comes with other tables waits for one that has them."""
+def test_it_runs_while_somebody_looks_and_no_longer(site: Site) -> None:
+    """Nothing is read before the first look. Each look has the newest round; who comes with other tables waits for one that has them."""
+    assert (site.survey._thread, site.pinned["pin"]) == (None, 0)
     survey = site.survey.look(tuple(site.names[:2]), lambda: None)
     assert survey.tables.keys() == set(site.names[:2])
     survey = site.survey.look(tuple(site.names[5:7]), lambda: None)
