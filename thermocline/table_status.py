@@ -226,7 +226,7 @@ class _Look:
             gap_offsets=sum(map(len, mark.gaps)),
             skipped_records=len(mark.skips),
             accepted_snapshots=len(mark.accepted),
-            last_publish=asdict(mark.outcomes),
+            last_publish=asdict(mark.publish_outcomes),
         )
 
 
