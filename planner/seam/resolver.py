@@ -235,9 +235,7 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
         why = "the tag and the mirror property disagree"
     elif tagged.sequence_number >= oldest.sequence_number:
         why = "the tag is newer than the snapshot"
-    elif tagged.count("total-records") is None or _rows_before(oldest) != tagged.count(
-        "total-records"
-    ):
+    elif _live_rows(tagged) is None or _live_rows_before(oldest) != _live_rows(tagged):
         why = "rows were added or removed by snapshots that expired"
     if why is not None or tagged is None or text is None:
         raise WatermarkMissing(
@@ -249,13 +247,32 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
     return _parsed(text, table)
 
 
-def _rows_before(snapshot: Snapshot) -> int | None:
-    """Rows of the table before ``snapshot``, from its own summary; None when it does not say."""
+def _live_rows(snapshot: Snapshot) -> tuple[int, int] | None:
+    """Rows of the table less those that position deletes take, and its equality deletes; None where its summary has none.
+
+    A compaction drops deleted rows and their deletes: less rows, as many live ones.
+    """
     total = snapshot.count("total-records")
     if total is None:
         return None
-    deleted = snapshot.count("deleted-records") or 0
-    return total - (snapshot.count("added-records") or 0) + deleted
+    deleted = snapshot.count("total-position-deletes") or 0
+    return total - deleted, snapshot.count("total-equality-deletes") or 0
+
+
+def _live_rows_before(snapshot: Snapshot) -> tuple[int, int] | None:
+    """As ``_live_rows`` of the table before ``snapshot``, from its own summary."""
+    after = _live_rows(snapshot)
+    if after is None:
+        return None
+
+    def grown(kind: str) -> int:
+        return (snapshot.count(f"added-{kind}-deletes") or 0) - (
+            snapshot.count(f"removed-{kind}-deletes") or 0
+        )
+
+    added = snapshot.count("added-records") or 0
+    rows = added - (snapshot.count("deleted-records") or 0) - grown("position")
+    return after[0] - rows, after[1] - grown("equality")
 
 
 def carries(history: History, snapshot: Snapshot) -> bool:

@@ -246,6 +246,30 @@ def test_a_broken_chain_without_full_proof_is_refused(value: History, why: str) 
         resolve(value, 4, table="t")
 
 
+def test_a_hidden_compaction_that_dropped_deleted_rows_removed_none() -> None:
+    # Of 30 rows two are deleted; the compaction wrote the 28 others and dropped the deletes.
+    base = ours(1, None, 10, 20, total_records=30, total_position_deletes=2)
+    head = snapshot(4, 3, "replace", added_records=28, deleted_records=28, total_records=28)
+    value = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
+    assert resolve(value, 4, table="t") == MARK
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        # A DELETE in the oldest snapshot that is left is its own, and one before it is hidden.
+        {"total_records": 30, "total_position_deletes": 3, "added_position_deletes": 2},
+        {"total_records": 30, "total_equality_deletes": 1},
+    ],
+)
+def test_a_hidden_row_delete_is_not_taken_for_a_compaction(counts: dict[str, Any]) -> None:
+    base = ours(1, None, 10, 20, total_records=30)
+    head = snapshot(4, 3, "delete", **counts)
+    value = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
+    with pytest.raises(WatermarkMissing, match="rows were added or removed by snapshots that"):
+        resolve(value, 4, table="t")
+
+
 def test_a_tag_newer_than_the_broken_chain_proves_nothing() -> None:
     newest = ours(9, None, 50, 60, total_records=30)
     head = snapshot(4, 3, "replace", total_records=30)
