@@ -34,6 +34,9 @@ MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
 #: Properties below are for the tierer alone and change no row (see planner.tiering.triggers).
 TIER_PREFIX = "thermocline.tier."
 
+#: Properties below are for maintenance alone and change no row (see planner.maintenance.options).
+MAINTAIN_PREFIX = "thermocline.maintain."
+
 #: Mirror of the head's watermark text; never trusted alone (see planner.seam.resolver).
 MIRROR = "thermocline.watermark"
 
@@ -131,7 +134,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         if (
             key.startswith("thermocline.")
             and key not in options
-            and not key.startswith((*record_format.prefixes, TIER_PREFIX))
+            and not key.startswith((*record_format.prefixes, TIER_PREFIX, MAINTAIN_PREFIX))
         ):
             *names, last = (*options, *(f"{each}<field id>" for each in record_format.prefixes))
             what = f"unknown property {key}; known are {', '.join(names)} and {last}."

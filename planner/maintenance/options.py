@@ -1,0 +1,57 @@
+"""How one table is maintained: its properties ``thermocline.maintain.*``, which no reader needs (docs/care.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from planner.names import TableName
+from planner.seam.binding import MAINTAIN_PREFIX, count_property
+from planner.seam.formats import bad_property
+
+Mode = Literal["off", "auto", "on"]
+
+MODE = MAINTAIN_PREFIX + "mode"
+PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
+MAX_STEP_S = MAINTAIN_PREFIX + "max_step_s"
+#: Written by the removal of orphans, in milliseconds since 1970 by the store's clock: when it last ran.
+ORPHANS_MS = MAINTAIN_PREFIX + "orphans_ms"
+
+#: Longer than what a server promises by default: a live answer is good for an hour, and an answer may take another.
+DEFAULT_PIN_GRACE_S = 7_200
+#: A step that is lost, to a kill or to a DELETE of another writer, has to be done again.
+DEFAULT_MAX_STEP_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainOptions:
+    """``pin_grace_s``: for how long what was current, and is not any more, stays readable. ``orphans_ms``: see ``ORPHANS_MS``."""
+
+    mode: Mode = "auto"
+    pin_grace_s: int = DEFAULT_PIN_GRACE_S
+    max_step_s: int = DEFAULT_MAX_STEP_S
+    orphans_ms: int | None = None
+
+
+def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainOptions:
+    """Read ``thermocline.maintain.*``.
+
+    Raises:
+        BadBinding: an unknown key or a value that does not fit. Maintenance of this table stops; reading does not.
+    """
+    allowed = (MODE, PIN_GRACE_S, MAX_STEP_S, ORPHANS_MS)
+    for key in properties:
+        if key.startswith(MAINTAIN_PREFIX) and key not in allowed:
+            what = f"unknown property {key}; known are {', '.join(allowed)}."
+            raise bad_property(table, key, what)
+    mode, modes = properties.get(MODE, "auto"), get_args(Mode)
+    if mode not in modes:
+        what = f"property {MODE} is {mode!r}; it must be one of {', '.join(modes)}."
+        raise bad_property(table, MODE, what)
+    return MaintainOptions(
+        mode=mode,  # type: ignore[arg-type]
+        pin_grace_s=count_property(table, properties, PIN_GRACE_S) or DEFAULT_PIN_GRACE_S,
+        max_step_s=count_property(table, properties, MAX_STEP_S) or DEFAULT_MAX_STEP_S,
+        orphans_ms=count_property(table, properties, ORPHANS_MS),
+    )
