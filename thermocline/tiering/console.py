@@ -13,11 +13,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from connectors.jobs import events
 from planner.errors import FederationError
+from planner.maintenance.steps import TITLES, Step, StepResult
 from planner.names import TableName
 from planner.seam.binding import Binding
 from planner.tiering.schedule import Backfill
 from planner.tiering.triggers import Lag, exceeds_tail_budget
-from thermocline.output.units import span_text
+from thermocline.output.units import size_text, span_text
 
 
 class Lines:
@@ -45,6 +46,19 @@ class Lines:
                 self._publish(event)
             case events.RoundRefused(table, error):
                 self._tell(_about(table, error))
+            case events.StepDone(table, step, result):
+                click.echo(f"{_now()} {table}: {step_text(step, result)}")
+            case events.StepInVain(table, step):
+                what = f"{TITLES[type(step)]} changed nothing of what is due; not again for an hour"
+                self._tell(f"{_now()} {table}: {what}")
+            case events.StepRefused(table, step, failure):
+                what = (
+                    f"{TITLES[type(step)]}: {type(failure).__name__}: {_about(table, failure)}"
+                )
+                self._tell(f"{_now()} {what} (again in an hour; the rest goes on)")
+            case events.BacklogGrows(table, files, before):
+                what = f"{files:,} files wait to be compacted, {before:,} an hour ago, and it did not keep up since"
+                self._tell(f"{_now()} {table}: {what}")
             case events.TableEvolved(table, changes):
                 what = ", ".join(map(str, changes)) or "no column changes"
                 self._tell(f"{_now()} {table}: took up new schemas of its topic: {what}")
@@ -101,6 +115,12 @@ class Lines:
 
     def _tell(self, line: str) -> None:
         click.echo(line, err=True)
+
+
+def step_text(step: Step, result: StepResult) -> str:
+    """Say what a step of maintenance did: ``compact files: 7 small files; 12.1 MiB in 3.2s``."""
+    size = f"{size_text(result.bytes)} in " if result.bytes else ""
+    return f"{TITLES[type(step)]}: {step.reason}; {size}{span_text(result.seconds)}"
 
 
 def _about(table: TableName | None, error: FederationError) -> str:

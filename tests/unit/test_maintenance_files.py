@@ -1,0 +1,90 @@
+"""Which deletes may apply to a data file, and which paths are a table's alone."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.manifest import DataFileContent
+
+from connectors.iceberg.maintenance_facts import _Entry, _file_sizes
+from connectors.spark.maintenance.orphans import SafeToRemove
+from planner.errors import BadBinding
+from planner.names import TableName
+
+DATA, POSITION, EQUALITY = (
+    DataFileContent.DATA,
+    DataFileContent.POSITION_DELETES,
+    DataFileContent.EQUALITY_DELETES,
+)
+ONE, OTHER, UNPARTITIONED = (0, (1,)), (0, (2,)), (1, ())
+
+
+def entry(
+    content: DataFileContent,
+    path: str | None = None,
+    partition: tuple[int, tuple[object, ...]] = ONE,
+    *,
+    rows: int = 10,
+    number: int = 5,
+) -> _Entry:
+    return _Entry(content, path, partition, 100, rows, number)
+
+
+def deletes(*entries: _Entry) -> list[tuple[int, int]]:
+    """Deleted rows and delete files of each data file."""
+    sizes = _file_sizes((entry(DATA, "a"), *entries), 0)
+    return [(size.deleted_rows, size.delete_files) for size in sizes]
+
+
+def test_deletes_of_one_file_are_its_own() -> None:
+    assert deletes(entry(POSITION, "a", rows=3), entry(POSITION, "b", rows=4)) == [(3, 1)]
+    # Two may name one row, and a rewritten file is not the one that they name.
+    assert deletes(entry(POSITION, "a", rows=8), entry(POSITION, "a", rows=8)) == [(10, 2)]
+
+
+def test_older_deletes_do_not_apply() -> None:
+    assert deletes(entry(POSITION, "a", number=4)) == [(0, 0)]
+    assert deletes(entry(POSITION, "a", number=5)) == [(10, 1)]
+    assert deletes(entry(EQUALITY, number=5)) == [(0, 0)]
+    assert deletes(entry(EQUALITY, number=6)) == [(0, 1)]
+
+
+def test_deletes_of_a_partition_apply_to_its_files_alone() -> None:
+    assert deletes(entry(POSITION)) == [(0, 1)]
+    assert deletes(entry(POSITION, None, OTHER)) == [(0, 0)]
+    assert deletes(entry(EQUALITY, None, UNPARTITIONED, number=6)) == [(0, 1)]
+    assert deletes(entry(POSITION, None, UNPARTITIONED)) == [(0, 0)]
+
+
+def test_a_file_of_another_spec_has_no_partition_of_this_one() -> None:
+    [size] = _file_sizes([entry(DATA, "a", UNPARTITIONED)], 0)
+    assert size.partition is None
+
+
+FLOWS, INNER = TableName("lake", ("net",), "flows"), TableName("lake", ("net",), "inner")
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ("s3://lake/net/flows", "s3a://lake/net/flows/inner"),
+        ("s3://lake/net/flows", "s3://lake/net"),
+        ("file:///lake/net/flows", "/lake/net/flows/"),
+    ],
+)
+def test_a_folder_that_another_table_lies_in_or_above_is_nobodys(own: str, other: str) -> None:
+    with pytest.raises(BadBinding) as refused:
+        SafeToRemove.of(FLOWS, own, {FLOWS: own, INNER: other})
+    assert refused.value.message == (
+        "lake.net.flows: the table lake.net.inner lies in its folder or above it, so nothing tells whose a file is; no "
+        "orphans are removed."
+    )
+
+
+def test_only_what_lies_in_the_tables_own_folder_may_go() -> None:
+    locations = {FLOWS: "s3://lake/net/flows", INNER: "s3://lake/net/flows2"}
+    safe = SafeToRemove.of(FLOWS, "s3://lake/net/flows", locations)
+    assert "s3a://lake/net/flows/data/a.parquet" in safe
+    assert "s3://lake/net/flows2/data/a.parquet" not in safe
+    assert "s3://lake/net/flows/../flows2/data/a.parquet" not in safe
+    live = f"s3://lake/net/flows/thermocline-live-{'0' * 32}/t/a.parquet"
+    assert live not in safe
