@@ -16,6 +16,7 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.store import IcebergStore
 from connectors.jobs.loop import LoopLimits, TableLoop
+from connectors.jobs.maintain import MaintainedTable
 from connectors.jobs.tier import RoundLimits, TieringJob, TieringTable
 from connectors.kafka.admin import RetentionReader
 from connectors.kafka.clusters import KafkaClusters
@@ -31,8 +32,10 @@ from planner.tiering.triggers import ColdSurvey
 from thermocline.bound_tables import BoundTables
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings, load
+from thermocline.maintaining import beside
 from thermocline.spark_session import configured_session
 from thermocline.tiering.console import Lines
+from thermocline.tiering.maintenance_metrics import MaintenanceMetrics
 from thermocline.tiering.metrics import TieringMetrics
 
 #: No round lasts a day: an older stage branch belongs to a tierer that died.
@@ -139,6 +142,13 @@ def running_loop(
             retentions=RetentionReader(settings.clusters),
             adjust=functools.partial(_shortened, interval_s or tier.max_age_s),
         )
+        check = functools.partial(check_alive, spark)
+        others: tuple[TableLoop[MaintainedTable], ...] = ()
+        if not once:
+            listeners = (MaintenanceMetrics(metrics.registry), lines)
+            others = (
+                stack.enter_context(beside(job.tables, settings, spark, listeners, check)),
+            )
         yield TableLoop(
             job,
             listeners=(metrics, lines),
@@ -148,7 +158,8 @@ def running_loop(
                 refresh_s=tier.refresh_s,
                 stop_s=tier.stop_s,
             ),
-            check=functools.partial(check_alive, spark),
+            check=check,
+            beside=others,
         )
 
 
