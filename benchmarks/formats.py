@@ -1,6 +1,7 @@
-"""What decoding takes, by record format: processor time of one thread, no broker.
+"""What record formats take: decoding by itself, as processor time of one thread, and following and tiering.
 
-The same rows as Avro behind a registry's prefix and as JSON: ten fields of ten types, some 160 bytes as Avro.
+The same rows as Avro behind a registry's prefix and as JSON: ten fields of ten types, some 160 bytes as Avro. Then on real parts:
+``benchmarks.formats_served``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import click
 import fastavro
 import pyarrow as pa
 
+from benchmarks import formats_served
 from benchmarks.options import seed
 from benchmarks.report import Report, recorded
 from connectors.decoding.registry import decoder_for
@@ -66,11 +68,47 @@ _MIN_TURNS = 3
 @seed
 @click.option("--rows", type=click.IntRange(1_000), default=32_768, show_default=True)
 @click.option("--turns", type=click.IntRange(_MIN_TURNS), default=15, show_default=True)
+@click.option(
+    "--served-rows",
+    type=click.IntRange(0),
+    default=400_000,
+    show_default=True,
+    help="Rows that a server follows and Spark tiers; 0: none.",
+)
+@click.option("--served-turns", type=click.IntRange(1), default=3, show_default=True)
 @click.pass_obj
-def command(results: Path, seed: int, rows: int, turns: int) -> None:
-    """Decode the same rows as Avro and as JSON, in turns; the best turn of each counts."""
+def command(
+    results: Path, seed: int, rows: int, turns: int, served_rows: int, served_turns: int
+) -> None:
+    """Decode the same rows as Avro and as JSON, in turns; the best turn of each counts. Then follow and tier them."""
     with recorded(results, "formats") as report:
-        _measure(report, _rows(random.Random(seed), rows), random.Random(seed), turns)
+        same = _rows(random.Random(seed), rows)
+        _measure(report, same, random.Random(seed), turns)
+        if served_rows:
+            _serve(report, same, served_rows, served_turns, seed)
+
+
+def _serve(
+    report: Report, rows: Sequence[dict[str, Any]], count: int, turns: int, seed: int
+) -> None:
+    """Measure on real parts, over as many records as ``count`` says: the rows again and again."""
+    first, later = (json.dumps(_schema(more, [*FIELDS])) for more in (0, 1))
+    with formats_served.running_parts(seed) as parts:
+        empty = formats_served.Topic("Avro", ())
+        schema_id = parts.register(empty, first)
+        parts.register(empty.warm, first)
+        json_values = [_json(row) for row in rows]
+        avro_values = [_avro(json.loads(first), schema_id, row) for row in rows]
+        topics = []
+        for name, values in (("JSON", json_values), ("Avro", avro_values)):
+            topic = formats_served.Topic(
+                name, [values[at % len(values)] for at in range(count)]
+            )
+            for each in (topic, topic.warm):
+                parts.create(each, SCHEMA.payload)
+                parts.produce(each)
+            topics.append(topic)
+        formats_served.measure(report, parts, topics, (later, "more0"), turns)
 
 
 def _measure(

@@ -17,10 +17,11 @@ from benchmarks.report import Report
 from benchmarks.usage import cpu_s, java_child
 from benchmarks.world import TABLE, World
 from connectors import jars
-from connectors.decoding.registry import decoder_for
 from connectors.iceberg.store import IcebergStore
 from connectors.jobs.round import tier_once
 from connectors.kafka.log import KafkaLog
+from connectors.registry.decoders import shipped_decoder
+from connectors.registry.following import SchemaFollower
 from connectors.spark.catalogs import jar_sets
 from connectors.spark.publish.target import SparkTieringTarget
 from connectors.spark.session import SparkSettings, start_session
@@ -72,16 +73,19 @@ class Tierer:
         """Tier up to the log's end in publishes of at most so many rows."""
         return list(self.rounds(publish_rows, table))
 
-    def rounds(self, publish_rows: int, table: TableName = TABLE) -> Iterator[Round]:
-        """As ``drain``, one publish at a time."""
+    def rounds(
+        self, publish_rows: int, table: TableName = TABLE, schemas: SchemaFollower | None = None
+    ) -> Iterator[Round]:
+        """As ``drain``, one publish at a time; ``schemas`` where the table is of a registry."""
         budget = TieringBudget(max_rows=publish_rows, split_rows=_SPLIT_ROWS)
         target = SparkTieringTarget(
             self.session,
             self.store,
             table,
             open_log=functools.partial(KafkaLog, self.world.kafka),
-            open_decoder=functools.partial(decoder_for, str(table)),
+            open_decoder=functools.partial(shipped_decoder, str(table)),
             open_store=self.store.files.open_store,
+            schemas=schemas,
         )
         with KafkaLog(self.world.kafka) as log:
             while True:

@@ -34,7 +34,14 @@ NAVIGATION = {
         "ways-out",
         "errors",
     ],
-    "Rely on it": ["limits", "json-types", "avro-types", "comparison", "../benchmarks/README"],
+    "Rely on it": [
+        "limits",
+        "records",
+        "json-types",
+        "avro-types",
+        "comparison",
+        "../benchmarks/README",
+    ],
     "Change it": [
         "internals/architecture",
         "internals/seam",

@@ -183,6 +183,10 @@ class SchemaIncompatible(Inconsistent):
     """A writer's schema has a field that no change of the table makes fit, and the table is set to stop then."""
 
 
+class TooManySchemas(Inconsistent):
+    """Records of a table have more schema ids than its ledger takes."""
+
+
 class WatermarkMissing(Inconsistent):
     """A bound table has no watermark that its ancestry, or tag and mirror together, prove."""
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from planner.errors import UnsupportedStatement
-from planner.names import Side
 from planner.offsets import OffsetRange
 from planner.ports import ColdTotals
 from planner.reading.plan import ColdMode, TableRead
@@ -102,7 +101,7 @@ def _rows(
 ) -> list[dict[str, object]]:
     cut, name = read.cut, str(table.table.side(read.side))
     name += "" if table.at is None else f" {table.at}"
-    if read.side is Side.SEAM:
+    if read.side.is_facts:
         why = "facts of the cut; no record is read"
         return [{"table": name, "side": "cut", "why": why, "contract": report.contract}]
     rows: list[dict[str, object]] = []

@@ -71,7 +71,7 @@ METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
 
 class Side(Enum):
-    """What a name means of a federated table: all of its rows, those of one side of the seam, or the seam itself.
+    """What a name means of a federated table: all of its rows, those of one side of the seam, the seam itself, or its schemas.
 
     The value is the suffix of the name, as in ``"flows$cold"``: no table of ours is called so.
     """
@@ -80,6 +80,12 @@ class Side(Enum):
     COLD = "cold"
     TAIL = "tail"
     SEAM = "seam"
+    SCHEMAS = "schemas"
+
+    @property
+    def is_facts(self) -> bool:
+        """Whether it has facts of the whole table and none of its rows."""
+        return self in (Side.SEAM, Side.SCHEMAS)
 
     @property
     def has_cold(self) -> bool:

@@ -13,7 +13,7 @@ Rules:
    have no names.
 6. ``kafka_offset`` counts records, hidden ones too. A grant that filters rows and closes it also closes all else that
    counts them: cuts, positions, waiting for an offset.
-7. Facts of a whole table (``$seam``, counts, offsets) include hidden rows, so a row filter closes them.
+7. Facts of a whole table (``$seam``, ``$schemas``, counts, offsets) include hidden rows, so a row filter closes them.
 """
 
 from __future__ import annotations
@@ -260,14 +260,15 @@ def view(
 
     Raises:
         PermissionsMismatch: the grant names a column that ``schema`` does not have.
-        NotAllowed: the table's seam, under a filter.
+        NotAllowed: the table's seam or schemas, under a filter.
     """
     if grant.is_whole:
         return None
-    if table.side is Side.SEAM:
+    if table.side.is_facts:
         if grant.rows is not None:
+            tells = "counts" if table.side is Side.SEAM else "tells of"
             raise NotAllowed(
-                f"{table.table}$seam counts rows that you may not see; read the table itself.",
+                f"{table.table}${table.side.value} {tells} rows that you may not see; read the table itself.",
                 table=str(table.table),
             )
         return None

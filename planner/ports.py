@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from planner.evolution.writer_types import WriterIds
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.reading.filters import (
@@ -281,11 +282,13 @@ class Decoded:
 
     ``rows`` has the table's schema, metadata columns included. ``outcomes`` counts every record of the batch. With
     ``needs`` both are to be thrown away: a decoder that was given what these ids name must decode the batch again.
+    ``writer_ids`` are the schemas that its records were written with, by which alone they were read; None: not known.
     """
 
     rows: pa.RecordBatch
     outcomes: Outcomes
     needs: frozenset[int] = frozenset()
+    writer_ids: WriterIds = None
 
 
 class Decoder(Protocol):

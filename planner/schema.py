@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -169,6 +169,11 @@ def _facts(column: Column) -> list[Any]:
     keys = column.keys or (column.name,)
     kind = _type_facts(column.type)
     return [column.field_id, column.name, column.required, keys, column.epoch_unit, kind]
+
+
+def has_equal_values(before: Column, after: Column) -> bool:
+    """Return whether a record has the same value for a column in two schemas of a table; it may have become optional."""
+    return _facts(before) == _facts(replace(after, required=before.required))
 
 
 def _type_facts(kind: pa.DataType) -> Any:

@@ -18,7 +18,7 @@ from planner.ports import ColdStore, SqlRelation
 from planner.repairs import PartitionRows
 from planner.schema import TableSchema
 from planner.seam.cut import ColdSlice
-from planner.sql_text import identifier
+from planner.sql_text import identifier, literal
 from proxy.engine.engine import Engine, StoreAccess
 from proxy.engine.relations import Relation
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
@@ -101,7 +101,7 @@ class EngineColdRows:
         )
         kinds = self._schema.arrow
         listed = ", ".join(
-            f"{_in_bytes(identifier(name), kinds.field(name).type)} AS {identifier(name)}"
+            f"{in_bytes(identifier(name), kinds.field(name).type)} AS {identifier(name)}"
             for name in present
         )
         sql = f"SELECT {listed} FROM {_NAME} WHERE {_bounds(ranges)} AND ({where or 'false'})"  # noqa: S608
@@ -149,20 +149,24 @@ def _bounds(ranges: Sequence[OffsetRange]) -> str:
     )
 
 
-def _in_bytes(value: str, kind: pa.DataType) -> str:
-    """Return SQL for a value whose UUIDs arrive as their 16 bytes: the engine hands them out as text."""
+def in_bytes(value: str, kind: pa.DataType) -> str:
+    """Return SQL for a value whose UUIDs arrive as their 16 bytes: the engine hands them out as text.
+
+    Members are taken by a function: ``e.a`` is of a column ``e``, if the table has one, and not of the element.
+    """
     if not _holds_uuid(kind):
         return value
     if kind.equals(pa.uuid()):
         return f"unhex(replace(CAST({value} AS VARCHAR), '-', ''))"
     if pa.types.is_list(kind):
-        return f"list_transform({value}, lambda e: {_in_bytes('e', kind.value_type)})"
+        return f"list_transform({value}, lambda e: {in_bytes('e', kind.value_type)})"
     if pa.types.is_map(kind):
-        keys = _in_bytes(f"map_keys({value})", pa.list_(kind.key_type))
-        values = _in_bytes(f"map_values({value})", pa.list_(kind.item_type))
+        keys = in_bytes(f"map_keys({value})", pa.list_(kind.key_type))
+        values = in_bytes(f"map_values({value})", pa.list_(kind.item_type))
         return f"CASE WHEN {value} IS NULL THEN NULL ELSE map({keys}, {values}) END"
     parts = ", ".join(
-        f"{identifier(field.name)} := {_in_bytes(f'{value}.{identifier(field.name)}', field.type)}"
+        f"{identifier(field.name)} := "
+        f"{in_bytes(f'struct_extract({value}, {literal(field.name)})', field.type)}"
         for field in kind
     )
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({parts}) END"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from connectors.decoding.framing import HEADERS_WITH_IDS, Side
 from connectors.decoding.json.infer import Inferred, infer_columns
 from connectors.decoding.json.samples import (
     Samples,
@@ -20,6 +21,7 @@ from connectors.decoding.json.wishes import Refusal, Wishes, column_option
 from connectors.kafka.admin import RetentionReader
 from planner.errors import BadBinding, BadConfig
 from planner.names import (
+    KAFKA_HEADERS,
     KAFKA_OFFSET,
     KAFKA_PARTITION,
     KAFKA_TIMESTAMP,
@@ -36,6 +38,8 @@ from thermocline.output.units import span_text
 #: Newest records of each partition that are looked at.
 SAMPLES_PER_PARTITION = 500
 SAMPLE_TIMEOUT_S = 30.0
+#: Newest records of each partition whose headers are looked at.
+_WITH_HEADERS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,33 @@ def newest_records(log: Log, bounds: LogBounds) -> Newest:
             topic=bounds.topic,
         )
     return Newest(read_samples(values), tombstones, max(times, default=None))
+
+
+def refuse_ids_in_headers(log: Log, bounds: LogBounds, sides: Iterable[Side]) -> None:
+    """Look at the newest records, of which there may be none.
+
+    Raises:
+        BadConfig: one has the id or GUID of its schema in a header, where decoders do not look.
+    """
+    prefixes = {prefix: side for side in sides for prefix in HEADERS_WITH_IDS[side]}
+    if not prefixes:
+        return
+    ranges = [
+        OffsetRange(p.partition, max(p.log_start, p.log_end - _WITH_HEADERS), p.log_end)
+        for p in bounds.partitions
+        if p.log_start < p.log_end
+    ]
+    source = TopicSource(bounds.topic, with_headers=True)
+    for batch in log.fetch(source, ranges, timeout_s=SAMPLE_TIMEOUT_S):
+        headers = pc.list_flatten(batch[KAFKA_HEADERS]).field("key")
+        for name in pc.unique(headers).to_pylist():
+            for prefix, side in prefixes.items():
+                if name.startswith(prefix):
+                    raise BadConfig(
+                        f"records of topic {bounds.topic} have the id of their {side}'s schema in the header {name}, which is "
+                        f"not read; have their producer write it in front of the {side}, as serializers do by default.",
+                        topic=bounds.topic,
+                    )
 
 
 def _why_none(bounds: LogBounds, tombstones: int) -> str:

@@ -12,7 +12,7 @@ from connectors.decoding.json.renames import other_name, rename_option
 from connectors.decoding.json.wishes import Wishes
 from connectors.decoding.writers import FIXED_ID
 from connectors.registry.subjects import of_topic
-from connectors.registry.texts import UnknownSchema, UnusableSchema
+from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import BadConfig
 from planner.evolution.avro import BadSchema, parse_schema
 from planner.evolution.changes import LeftOut, record_fields
@@ -37,6 +37,7 @@ class Registered:
     version: int
     id: int
     writer: WriterSchema
+    source: WriterText
 
     def __str__(self) -> str:
         return f"{self.subject}:{self.version}"
@@ -62,8 +63,10 @@ class Registered:
         )
 
 
-def registered(registry: SchemaRegistry, schema: str) -> Registered:
+def registered(registry: SchemaRegistry, schema: str, option: str = "--schema") -> Registered:
     """Find the schema that SUBJECT, SUBJECT:latest or SUBJECT:VERSION names; without a number, the newest one of now.
+
+    ``option`` is the one that names another.
 
     Raises:
         BadConfig: there is no such schema, or it is not one of Avro that can be read; or as ``SchemaRegistry``.
@@ -71,14 +74,15 @@ def registered(registry: SchemaRegistry, schema: str) -> Registered:
     """
     subject, version = _read(schema)
     if version is None:
-        version = _newest(registry, subject)
+        version = _newest(registry, subject, option)
     answer = registry.by_subject(subject, version, timeout_s=_TIMEOUT_S)
     if isinstance(answer, UnknownSchema):
         raise BadConfig(
-            f"the registry has no {answer.what}; {_listed(registry, subject)}", subject=subject
+            f"the registry has no {answer.what}; {_listed(registry, subject, option)}",
+            subject=subject,
         )
     where = f"subject {subject}, version {version} (schema id {answer.id})"
-    other = "name another version with --schema SUBJECT:VERSION"
+    other = f"name another version with {option} SUBJECT:VERSION"
     if isinstance(answer, UnusableSchema):
         raise BadConfig(f"{where} cannot be read: {answer.why}; {other}.", subject=subject)
     if answer.format != "AVRO":
@@ -90,7 +94,7 @@ def registered(registry: SchemaRegistry, schema: str) -> Registered:
         writer = parse_schema(answer.text, answer.references)
     except BadSchema as bad:
         raise BadConfig(f"{where} cannot be read: {bad}; {other}.", subject=subject) from None
-    return Registered(subject, version, answer.id, writer)
+    return Registered(subject, version, answer.id, writer, answer)
 
 
 def _read(schema: str) -> tuple[str, int | None]:
@@ -100,20 +104,20 @@ def _read(schema: str) -> tuple[str, int | None]:
     return (subject, None) if subject and version == "latest" else (schema, None)
 
 
-def _newest(registry: SchemaRegistry, subject: str) -> int:
+def _newest(registry: SchemaRegistry, subject: str, option: str) -> int:
     versions = registry.versions(subject, timeout_s=_TIMEOUT_S)
     if isinstance(versions, UnknownSchema) or not versions:
         raise BadConfig(
-            f"the registry has no subject {subject}; name one with --schema SUBJECT[:VERSION].",
+            f"the registry has no subject {subject}; name one with {option} SUBJECT[:VERSION].",
             subject=subject,
         )
     return max(versions)
 
 
-def _listed(registry: SchemaRegistry, subject: str) -> str:
+def _listed(registry: SchemaRegistry, subject: str, option: str) -> str:
     versions = registry.versions(subject, timeout_s=_TIMEOUT_S)
     if isinstance(versions, UnknownSchema) or not versions:
-        return "name another subject with --schema SUBJECT[:VERSION]."
+        return f"name another subject with {option} SUBJECT[:VERSION]."
     return f"its versions are {', '.join(first_of(list(map(str, sorted(versions)))))}."
 
 

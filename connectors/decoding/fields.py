@@ -41,6 +41,9 @@ Kind = Literal[
     "struct",
 ]
 
+#: Name of the column of records that are one value, without fields.
+VALUE = "value"
+
 TIME_KINDS = ("date", "timestamp", "timestamptz")
 
 #: Microseconds of 0001-01-01T00:00:00 and of the last one of year 9999: what every reader of ours can hold.

@@ -5,8 +5,10 @@ The same for the tail and the tierer. A format is a ``RecordReader`` (``connecto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import itemgetter
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -15,10 +17,18 @@ import pyarrow.compute as pc
 from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.fields import Field
 from planner.errors import BadBinding, UndecodableRecord
-from planner.names import KAFKA_ERROR, KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE, shell_word
+from planner.evolution.writer_types import WriterIds, all_ids
+from planner.names import (
+    KAFKA_ERROR,
+    KAFKA_KEY,
+    KAFKA_OFFSET,
+    KAFKA_PARTITION,
+    KAFKA_VALUE,
+    shell_word,
+)
 from planner.ports import Decoded
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TableSchema
-from planner.seam.binding import Binding
+from planner.seam.binding import Binding, OnError
 from planner.seam.watermark import Outcomes
 
 #: Longer batches are decoded in portions, whose payloads and columns stay in the processor's cache.
@@ -50,7 +60,7 @@ class Portion:
 
     ``exactly`` reads one of those at ``doubtful``: a value per field, as ``arrays.exact_leaf`` takes them, or it raises
     ``Unfit``. Both positions ascend. A record with a value that is in neither is none of the table's, and counts as
-    skipped. With ``needs`` nothing else counts (``planner.ports.Decoded``).
+    skipped. With ``needs`` nothing else counts. ``needs`` and ``writer_ids`` as in ``planner.ports.Decoded``.
     """
 
     positions: Sequence[int]
@@ -58,6 +68,7 @@ class Portion:
     doubtful: Sequence[int]
     exactly: Callable[[int], tuple[Any, ...]]
     needs: frozenset[int] = frozenset()
+    writer_ids: WriterIds = None
 
 
 class RecordReader(Protocol):
@@ -75,30 +86,84 @@ class RecordReader(Protocol):
         """Read a portion of a batch of ``RAW_SCHEMA``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The payload ``columns`` of the records at ``positions``, ascending, that become rows by an error policy.
+
+    ``errors`` are the bad records by position; under policy ``null`` they are rows, under ``fail`` the first is there.
+    """
+
+    positions: Sequence[int]
+    columns: Sequence[pa.Array]
+    errors: Mapping[int, Unfit]
+
+
+def read_exactly(fields: Sequence[Field], portion: Portion, policy: OnError) -> Payload:
+    """Read the doubtful records of a portion one by one, and put them between the others."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    errors: dict[int, Unfit] = {}
+    for at in portion.doubtful:
+        try:
+            rows[at] = portion.exactly(at)
+        except Unfit as unfit:
+            # Its traceback leads to this frame, which has ``errors``: a cycle that keeps the batch.
+            errors[at] = unfit.with_traceback(None)
+            if policy == "fail":
+                break
+            if policy == "null":
+                rows[at] = (None,) * len(fields)
+    if not rows:
+        return Payload(portion.positions, portion.columns, errors)
+    both = [*portion.positions, *rows]
+    order = pa.array(sorted(range(len(both)), key=both.__getitem__), pa.int64())
+    merged = []
+    for index, (field, array) in enumerate(zip(fields, portion.columns, strict=True)):
+        late = build(field, [row[index] for row in rows.values()], exact_leaf)
+        merged.append(pa.concat_arrays([array, late]).take(order))
+    return Payload(sorted(both), merged, errors)
+
+
+class Keys(Protocol):
+    """What ``connectors.decoding.keys.KeyColumn`` is."""
+
+    def beside(self, payload: Payload, batch: pa.RecordBatch, policy: OnError) -> Payload:
+        """Put the column of the records' keys between the columns of their values."""
+
+
 class TableDecoder:
     """Decodes batches of one (schema, binding) by the reader of its format. Thread-safe.
+
+    ``keys``: those of records fill a column.
 
     Raises:
         BadBinding: the schema cannot hold what the binding's error policy needs.
     """
 
     def __init__(
-        self, table: str, schema: TableSchema, binding: Binding, records: RecordReader
+        self,
+        table: str,
+        schema: TableSchema,
+        binding: Binding,
+        records: RecordReader,
+        keys: Keys | None = None,
     ) -> None:
         self._table = table
         self._policy = binding.on_error
         self._schema = schema
         self._records = records
+        self._keys = keys
         self.reads = records.reads | {
             column.name for column in schema.columns if column.name in RAW_SCHEMA.names
         }
+        if keys is not None:
+            self.reads |= {KAFKA_KEY}
         self._skips = {
             partition: pa.array([at for of, at in binding.skips if of == partition], pa.int64())
             for partition in {of for of, _ in binding.skips}
         }
         _check_metadata(table, schema)
         if self._policy == "null":
-            _check_null_policy(table, schema)
+            _check_null_policy(table, schema, binding)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode one batch of ``RAW_SCHEMA``; rows keep its order.
@@ -118,6 +183,7 @@ class TableDecoder:
             pa.concat_batches([each.rows for each in decoded]),
             sum((each.outcomes for each in decoded), Outcomes(skipped=len(batch) - len(left))),
             frozenset[int]().union(*(each.needs for each in decoded)),
+            reduce(all_ids, (each.writer_ids for each in decoded)),
         )
 
     def without_skips(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -140,32 +206,17 @@ class TableDecoder:
         portion = self._records.read(batch)
         if portion.needs:
             return Decoded(self.no_rows, Outcomes(), portion.needs)
-        positions, payload = portion.positions, portion.columns
-        exact, errors = self._read_exactly(batch, portion)
-        if exact:
-            positions, payload = self._merged(portion, exact)
-        count, tombstones = len(positions), batch.column(KAFKA_VALUE).null_count
+        payload = read_exactly(self._records.fields, portion, self._policy)
+        if self._keys is not None:
+            payload = self._keys.beside(payload, batch, self._policy)
+        if payload.errors and self._policy == "fail":
+            raise self._undecodable(batch, *min(payload.errors.items(), key=itemgetter(0)))
+        count, tombstones = len(payload.positions), batch.column(KAFKA_VALUE).null_count
         outcomes = Outcomes(
             rows=count, skipped=len(batch) - tombstones - count, tombstones=tombstones
         )
-        return Decoded(self._rows(batch, positions, payload, errors), outcomes)
-
-    def _read_exactly(
-        self, batch: pa.RecordBatch, portion: Portion
-    ) -> tuple[dict[int, tuple[Any, ...]], dict[int, str]]:
-        """Read doubtful records one by one: rows, and reasons of bad ones, by position."""
-        rows: dict[int, tuple[Any, ...]] = {}
-        errors: dict[int, str] = {}
-        for at in portion.doubtful:
-            try:
-                rows[at] = portion.exactly(at)
-            except Unfit as unfit:
-                if self._policy == "fail":
-                    raise self._undecodable(batch, at, unfit) from None
-                errors[at] = unfit.reason
-                if self._policy == "null":
-                    rows[at] = (None,) * len(self._records.fields)
-        return rows, errors
+        rows = self._rows(batch, payload)
+        return Decoded(rows, outcomes, writer_ids=portion.writer_ids)
 
     def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:
         partition = batch.column(KAFKA_PARTITION)[at].as_py()
@@ -181,32 +232,14 @@ class TableDecoder:
             reason=unfit.message,
         )
 
-    def _merged(
-        self, portion: Portion, exact: dict[int, tuple[Any, ...]]
-    ) -> tuple[list[int], list[pa.Array]]:
-        """Put rows that were read exactly between the others, in the order of the batch."""
-        both = [*portion.positions, *exact]
-        order = pa.array(sorted(range(len(both)), key=both.__getitem__), pa.int64())
-        merged = []
-        fields = zip(self._records.fields, portion.columns, strict=True)
-        for index, (field, array) in enumerate(fields):
-            late = build(field, [row[index] for row in exact.values()], exact_leaf)
-            merged.append(pa.concat_arrays([array, late]).take(order))
-        return sorted(both), merged
-
-    def _rows(
-        self,
-        batch: pa.RecordBatch,
-        positions: Sequence[int],
-        payload: Sequence[pa.Array],
-        errors: dict[int, str],
-    ) -> pa.RecordBatch:
+    def _rows(self, batch: pa.RecordBatch, payload: Payload) -> pa.RecordBatch:
+        positions, errors = payload.positions, payload.errors
         rows = batch
         if len(positions) != len(batch):
             # Without what no column has: payloads are the most of a record.
             rows = batch.select([name for name in batch.schema.names if self._schema.has(name)])
             rows = rows.take(pa.array(positions, pa.int64()))
-        decoded = iter(payload)
+        decoded = iter(payload.columns)
         arrays = []
         for column in self._schema.columns:
             if column.name == KAFKA_VALUE:
@@ -214,7 +247,8 @@ class TableDecoder:
                 nothing = pa.scalar(None, pa.binary())
                 arrays.append(pc.if_else(is_bad, rows.column(KAFKA_VALUE), nothing))
             elif column.name == KAFKA_ERROR:
-                arrays.append(pa.array([errors.get(at) for at in positions], pa.string()))
+                reasons = [errors[at].reason if at in errors else None for at in positions]
+                arrays.append(pa.array(reasons, pa.string()))
             elif column.is_metadata:
                 arrays.append(_as(rows.column(column.name), column.type))
             else:
@@ -239,8 +273,8 @@ def _check_metadata(table: str, schema: TableSchema) -> None:
             )
 
 
-def _check_null_policy(table: str, schema: TableSchema) -> None:
-    for name in (KAFKA_VALUE, KAFKA_ERROR):
+def _check_null_policy(table: str, schema: TableSchema, binding: Binding) -> None:
+    for name in binding.null_policy_columns:
         if not schema.has(name):
             raise BadBinding(
                 f"{table}: error policy null needs the column {name} ({METADATA_TYPES[name]}); add it, or choose "

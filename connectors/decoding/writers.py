@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from planner.evolution.avro import BadSchema, parse_schema
-from planner.evolution.ledger import UNKNOWN
+from planner.evolution.ledger import UNKNOWN, UNREADABLE
 from planner.evolution.writer_types import WriterSchema
 
 #: Stands for the schema of records without an id in front, the one version that ``thermocline.schema.fixed`` names: ids in
@@ -17,32 +17,37 @@ FIXED_ID = -1
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An id whose records are bad; ``reason`` is what they have as ``kafka_error``."""
+    """An id whose records are bad; ``reason`` is what they have as ``kafka_error``, ``mark`` what a ledger has of it."""
 
     reason: str
+    mark: str = UNREADABLE
 
 
 class Writers:
     """The schemas of one registry. Thread-safe.
 
-    An id that was unknown may be added later: registries bring deleted schemas back under their old ids.
+    An id that was unknown may be added later: registries bring deleted schemas back under their old ids. ``others``: why
+    records of any id that was not added are bad; without it, the registry is to be asked for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, others: str | None = None) -> None:
+        self._others = others
         self._lock = Lock()
         self._schemas: dict[int, WriterSchema | Unknown] = {}
+        self._fingerprints: dict[int, str] = {}
 
     def get(self, schema_id: int) -> WriterSchema | Unknown | None:
         """Return the schema, or why there is none; None where the registry is to be asked first."""
-        return self._schemas.get(schema_id)
+        schema = self._schemas.get(schema_id)
+        if schema is None and self._others is not None:
+            return Unknown(f"{_named(schema_id)} {self._others}")
+        return schema
 
     @property
     def fingerprints(self) -> dict[int, str]:
         """What ``planner.evolution.ledger`` keeps of each id."""
-        return {
-            schema_id: UNKNOWN if isinstance(schema, Unknown) else schema.fingerprint
-            for schema_id, schema in list(self._schemas.items())
-        }
+        with self._lock:
+            return dict(self._fingerprints)
 
     def add(
         self, schema_id: int, text: str, references: Mapping[str, str] | None = None
@@ -53,13 +58,33 @@ class Writers:
             schema = parse_schema(text, references)
         except BadSchema as bad:
             schema = Unknown(f"{_named(schema_id)} cannot be read: {bad}")
+        self.put(schema_id, schema)
+
+    def put(self, schema_id: int, schema: WriterSchema | Unknown) -> None:
+        """Add what an id has."""
+        # Every statement compares it; to hash a schema takes milliseconds.
+        fingerprint = schema.mark if isinstance(schema, Unknown) else schema.fingerprint
         with self._lock:
             self._schemas[schema_id] = schema
+            self._fingerprints[schema_id] = fingerprint
 
-    def add_unknown(self, schema_id: int, why: str = "is not in the registry") -> None:
-        """Note that records with this id are bad; what was added before stays."""
+    def add_unreadable(self, schema_id: int, why: str) -> None:
+        """Note that the schema of this id is refused; what was added before stays."""
+        self._note(schema_id, Unknown(f"{_named(schema_id)} {why}"))
+
+    def add_unknown(self, schema_id: int) -> None:
+        """Note that the registry has no such id; what was added before stays."""
+        self._note(schema_id, Unknown(not_there(schema_id), UNKNOWN))
+
+    def _note(self, schema_id: int, unknown: Unknown) -> None:
         with self._lock:
-            self._schemas.setdefault(schema_id, Unknown(f"{_named(schema_id)} {why}"))
+            self._schemas.setdefault(schema_id, unknown)
+            self._fingerprints.setdefault(schema_id, unknown.mark)
+
+
+def not_there(schema_id: int) -> str:
+    """Return the reason of records whose id the registry lacks."""
+    return f"{_named(schema_id)} is not in the registry"
 
 
 def _named(schema_id: int) -> str:

@@ -30,10 +30,8 @@ from planner.column_statistics import uuid_properties
 from planner.epoch_units import ids_at, units_by_id
 from planner.errors import BadConfig
 from planner.names import (
-    KAFKA_ERROR,
     KAFKA_OFFSET,
     KAFKA_PARTITION,
-    KAFKA_VALUE,
     LEADING_COLUMNS,
     Side,
     TableName,
@@ -84,9 +82,9 @@ DEFAULT_PROPERTIES: Mapping[str, str] = {
 class NewTable:
     """A bound table to create.
 
-    ``columns`` are those of the record's value, and optional metadata columns where wanted; ``create_table`` adds the three
-    leading ones, and under error policy ``null`` the two it needs. ``partition_by`` and ``sort_by`` are terms as Iceberg
-    writes them, ``floors`` paths to times.
+    ``columns`` are those of the record's value, that of its key where ``binding.key`` says how to read it (``key_column`` is
+    its name), and optional metadata columns where wanted; ``create_table`` adds the three leading ones, and under error policy
+    ``null`` those it needs. ``partition_by`` and ``sort_by`` are terms as Iceberg writes them, ``floors`` paths to times.
     """
 
     name: TableName
@@ -98,6 +96,7 @@ class NewTable:
     comment: str | None = None
     location: str | None = None
     floors: Sequence[FieldPath] = ()
+    key_column: str = ""
 
 
 def create_table(
@@ -109,7 +108,7 @@ def create_table(
 ) -> Watermark:
     """Create a table and commit ``first`` in an empty snapshot, in one catalog commit.
 
-    Field ids are assigned here, so ``binding.format`` and ``first.shape`` get them here too (``planner.epoch_units``).
+    Field ids are assigned here, so ``binding`` and ``first.shape`` get them here too (``planner.epoch_units``).
 
     Metadata columns are optional in Iceberg's sense: Spark and pyiceberg write nullable columns, and an UPDATE
     by either would be refused on a required one. The resolver treats a row without them as foreign.
@@ -139,6 +138,9 @@ def create_table(
     units = units_by_id(new.columns, numbered)
     of_fields = replace(binding.format, epoch_units=units, floors=ids_at(new.floors, numbered))
     binding = replace(binding, format=of_fields)
+    if binding.key is not None:
+        [column] = ids_at([(new.key_column,)], numbered)
+        binding = replace(binding, key=replace(binding.key, column=column))
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,
@@ -238,7 +240,7 @@ def _all_columns(table: TableName, columns: Sequence[Column], binding: Binding) 
     names = {column.name for column in columns}
     added = list(LEADING_COLUMNS)
     if binding.on_error == "null":
-        added += [name for name in (KAFKA_VALUE, KAFKA_ERROR) if name not in names]
+        added += [name for name in binding.null_policy_columns if name not in names]
     leading = (Column(0, name, METADATA_TYPES[name]) for name in added)
     schema = TableSchema(0, (*leading, *columns))
     _check_names(table, schema.columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
@@ -16,10 +16,11 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import NAME_MAPPING
 from connectors.iceberg.types import iceberg_type, parsed_schema
 from planner.column_statistics import uuid_properties
-from planner.errors import CatalogUnavailable
+from planner.errors import CatalogUnavailable, SchemaIncompatible
 from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
 from planner.evolution.ledger import SCHEMAS
 from planner.names import TableName
+from planner.seam.formats import SCHEMA_EVOLUTION
 
 _ATTEMPTS = 10
 _BACKOFF_S = 0.05
@@ -38,6 +39,8 @@ def evolve_table(
 
     Raises:
         As ``decide``.
+        SchemaIncompatible: Iceberg does not let this table change so: a name is that of a partition field, or an identifier
+            field would become optional.
         CatalogUnavailable: it did not answer, or others committed first ten times in a row. What it may have committed in
             spite of that is found by the next call.
     """
@@ -54,7 +57,7 @@ def evolve_table(
             return None
         try:
             with catalogs.using(table.catalog, table):
-                _commit(loaded, evolving)
+                _commit(table, loaded, evolving)
         except CommitFailedException:
             continue
         return evolving
@@ -64,18 +67,49 @@ def evolve_table(
     )
 
 
-def _commit(loaded: Table, evolving: Evolving) -> None:
+def _commit(table: TableName, loaded: Table, evolving: Evolving) -> None:
     transaction = loaded.transaction()
     properties = {SCHEMAS: evolving.ledger}
     if evolving.changes:
-        with transaction.update_schema() as update:
-            for change in evolving.changes:
-                _apply(update, change)
+        try:
+            for changes in _independent(evolving.changes):
+                with transaction.update_schema() as update:
+                    for change in changes:
+                        _apply(update, change)
+        except ValueError as error:
+            raise _refused(table, evolving.changes, error) from None
         added = [change for change in evolving.changes if isinstance(change, AddColumn)]
         fields = [pa.field(".".join(change.path), change.type) for change in added]
         properties |= uuid_properties(pa.schema(fields))
     transaction.set_properties(properties)
     transaction.commit_transaction()
+
+
+def _refused(
+    table: TableName, changes: Sequence[Change], error: ValueError
+) -> SchemaIncompatible:
+    # pydantic's second line has the reason, with what it was given behind it.
+    lines = str(error).splitlines()
+    reason = lines[min(1, len(lines) - 1)].partition(" [type=")[0]
+    reason = reason.strip().removeprefix("Value error, ")
+    return SchemaIncompatible(
+        f"{table}: Iceberg refuses a change that a new schema asks for ({', '.join(map(str, changes))}): {reason}; change the "
+        f"table so that it can be made, or set its property {SCHEMA_EVOLUTION} to none, by which the columns stay as they are.",
+        table=str(table),
+    )
+
+
+def _independent(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """Split into runs without a change of what another one of the run changed: one update of pyiceberg's takes none."""
+    start, paths = 0, set[tuple[str, ...]]()
+    for index, change in enumerate(changes):
+        path = tuple(change.path)
+        if any(path[:depth] in paths for depth in range(1, len(path) + 1)):
+            yield changes[start:index]
+            start, paths = index, set()
+        paths.add(path)
+    if changes:
+        yield changes[start:]
 
 
 def _apply(update: UpdateSchema, change: Change) -> None:

@@ -1,12 +1,15 @@
-"""A schema registry: schemas by id and by subject, each id asked for once in a process.
+"""A schema registry: schemas by id and by subject, each id asked for once in a process for a table.
 
 What it says of ids is kept as long as the process lives, so statements over these go on while it is away. That it does not
-answer is never kept, and neither is for ever that it does not know an id: such an id may come to life.
+answer is never kept, and neither is for ever that it does not know an id: such an id may come to life. Each table asks by a
+memory of its own (``SchemaRegistry.without_memory``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +20,7 @@ from urllib.parse import quote
 from cachetools import TTLCache
 
 from connectors.registry.http import RegistryHttp
-from connectors.registry.options import section_of
+from connectors.registry.options import UNKNOWN_ID_GRACE_S, section_of
 from connectors.registry.texts import (
     Entry,
     Reference,
@@ -28,7 +31,6 @@ from connectors.registry.texts import (
 )
 from planner.errors import BadConfig, SchemaRegistryUnavailable
 
-UNKNOWN_ID_GRACE_S = 10.0
 #: How often an id is asked for that the registry does not know yet.
 _ASK_AGAIN_S = 1.0
 #: Ids that are remembered as unknown; records that are not Avro have as many as there are records.
@@ -41,6 +43,8 @@ _NO_SUCH_REQUEST = (404, 405, 501)
 
 #: What is answered about a schema. ``UnusableSchema`` is for good, ``UnknownSchema`` for now.
 Answer = WriterText | UnusableSchema | UnknownSchema
+#: Subjects and versions of an id; None: the registry cannot say.
+Subjects = tuple[tuple[str, int], ...] | UnknownSchema | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,25 @@ class SchemaRegistry:
         self._grace_s = unknown_id_grace_s
         self._clock, self._sleep = clock, sleep
         self._http = RegistryHttp(options, name, clock=clock, sleep=sleep)
+        #: By subject, the numbers of its versions, and when they were asked for: soon asked for again, so for all tables.
+        self._versions: dict[str, tuple[float, tuple[int, ...] | None]] = {}
+        self._begin_memory()
+
+    def _begin_memory(self) -> None:
         self._texts: dict[int, WriterText | UnusableSchema] = {}
         self._missing: TTLCache[int, _Missing] = TTLCache(
-            _MAX_UNKNOWN, unknown_id_grace_s + _FORGOTTEN_AFTER_S, timer=clock
+            _MAX_UNKNOWN, self._grace_s + _FORGOTTEN_AFTER_S, timer=self._clock
         )
         self._version_ids: dict[tuple[str, int], int] = {}
+        self._subjects: dict[int, tuple[float, Subjects]] = {}
         self._running: set[int] = set()
         self._changed = threading.Condition()
+
+    def without_memory(self) -> SchemaRegistry:
+        """Return the same registry as if it had not been asked yet. Closing one closes both."""
+        other = copy.copy(self)
+        other._begin_memory()
+        return other
 
     def by_id(self, schema_id: int, *, timeout_s: float) -> Answer:
         """See ``by_ids``."""
@@ -128,16 +144,23 @@ class SchemaRegistry:
         """Return the newest version that was not deleted: another one at any time, so nothing is bound to it."""
         return self._registered(subject, "latest", {}, timeout_s)
 
-    def versions(self, subject: str, *, timeout_s: float) -> dict[int, int] | UnknownSchema:
-        """Return the ids of a subject's versions, without those that were deleted: one request, and one for each new one."""
+    def versions(
+        self, subject: str, *, timeout_s: float, max_age_s: float = 0.0
+    ) -> dict[int, int] | UnknownSchema:
+        """Return the ids of a subject's versions, without those that were deleted: one request, and one for each new one.
+
+        ``max_age_s``: how old a list of versions may be that is answered without a request.
+        """
         end = self._clock() + timeout_s
-        answer = self._http.get(f"{_path(subject)}/versions", timeout_s=timeout_s)
-        if answer is None:
+        since_s, numbers = self._versions.get(subject, (-math.inf, None))
+        if self._clock() - since_s >= max_age_s:
+            since_s = self._clock()
+            numbers = self._numbers(subject, timeout_s)
+            self._versions[subject] = (since_s, numbers)
+        if numbers is None:
             return UnknownSchema(f"subject {subject}")
-        if not isinstance(answer, list) or not all(isinstance(item, int) for item in answer):
-            raise self._strange("a list of versions")
         ids = {}
-        for version in answer:
+        for version in numbers:
             if (subject, version) not in self._version_ids:
                 entry = self._entry(f"{_path(subject)}/versions/{version}", {}, end)
                 if entry is None:  # deleted since
@@ -148,10 +171,30 @@ class SchemaRegistry:
             ids[version] = self._version_ids[subject, version]
         return ids
 
+    def _numbers(self, subject: str, timeout_s: float) -> tuple[int, ...] | None:
+        answer = self._http.get(f"{_path(subject)}/versions", timeout_s=timeout_s)
+        if answer is None:
+            return None
+        if not isinstance(answer, list) or not all(isinstance(item, int) for item in answer):
+            raise self._strange("a list of versions")
+        return tuple(answer)
+
     def subject_versions_of(
-        self, schema_id: int, *, timeout_s: float
-    ) -> tuple[tuple[str, int], ...] | UnknownSchema | None:
-        """Return the subjects and versions that an id is registered as, sorted; None from a registry that cannot say."""
+        self, schema_id: int, *, timeout_s: float, max_age_s: float = 0.0
+    ) -> Subjects:
+        """Return the subjects and versions that an id is registered as, sorted; None from a registry that cannot say.
+
+        ``max_age_s`` as for ``versions``; an unknown id is asked for at once.
+        """
+        since_s, subjects = self._subjects.get(schema_id, (-math.inf, None))
+        if self._clock() - since_s >= max_age_s:
+            since_s = self._clock()
+            subjects = self._subjects_of(schema_id, timeout_s)
+            if not isinstance(subjects, UnknownSchema):
+                self._subjects[schema_id] = (since_s, subjects)
+        return subjects
+
+    def _subjects_of(self, schema_id: int, timeout_s: float) -> Subjects:
         try:
             answer = self._http.get(f"schemas/ids/{schema_id}/versions", timeout_s=timeout_s)
         except BadConfig as error:
@@ -175,6 +218,16 @@ class SchemaRegistry:
         if not isinstance(answer, list) or not all(isinstance(item, str) for item in answer):
             raise self._strange("a list of subjects")
         return tuple(answer)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Requests, and those of them that failed."""
+        return self._http.requests, self._http.failures
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last answer; before the first, since this was made."""
+        return self._http.silent_s
 
     def close(self) -> None:
         """Close connections; what is known stays."""

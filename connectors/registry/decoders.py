@@ -6,22 +6,26 @@ what it was answered along with their work, and neither address nor login of a r
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 
+from connectors.decoding.avro.carrying import carries_over
 from connectors.decoding.avro.wire import ids_of
+from connectors.decoding.fields import payload_fields
 from connectors.decoding.policy import TableDecoder
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import InternalError, SchemasNeeded
-from planner.evolution.changes import Path, paths_of
-from planner.evolution.ledger import UNKNOWN
+from planner.evolution.changes import Path, paths_of, schema_of_rows
+from planner.evolution.conversions import Heritage, conversions
+from planner.evolution.ledger import NO_SCHEMA
 from planner.evolution.writer_types import WriterSchema
 from planner.names import KAFKA_VALUE, TableName
 from planner.ports import Decoded, Decoder
@@ -32,6 +36,8 @@ from planner.seam.watermark import Outcomes
 
 #: A statement that meets a new schema waits so long at most; an unknown id's grace time is inside.
 TIMEOUT_S = 30.0
+#: Ids that are asked for together. Records that are not Avro may have thousands, and what is known of some is kept when time ends.
+_AT_ONCE = 300
 
 #: What a registry answered, by schema id (``connectors.decoding.writers.FIXED_ID`` for a table's fixed schema). Picklable.
 Answer = WriterText | UnusableSchema | UnknownSchema
@@ -50,7 +56,7 @@ class Registry(Protocol):
 
 @dataclass(slots=True)
 class _Era:
-    """What one registry answered, until a person accepts that its ids mean other schemas."""
+    """What a registry answered, by one memory (``memory_of``)."""
 
     writers: Writers = field(default_factory=Writers)
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -62,9 +68,11 @@ class _Era:
             if isinstance(answer, UnknownSchema):
                 self.writers.add_unknown(schema_id)
             elif isinstance(answer, UnusableSchema):
-                self.writers.add_unknown(schema_id, f"cannot be read: {answer.why}")
+                self.writers.add_unreadable(schema_id, f"cannot be read: {answer.why}")
             elif answer.format != "AVRO":
-                self.writers.add_unknown(schema_id, f"is of the type {answer.format}, not AVRO")
+                self.writers.add_unreadable(
+                    schema_id, f"is of the type {answer.format}, not AVRO"
+                )
             else:
                 self.writers.add(schema_id, answer.text, answer.references)
             self.answers[schema_id] = answer
@@ -79,7 +87,7 @@ class Decoders:
 
     def __init__(
         self,
-        registry_of: Callable[[str], Registry] | None = None,
+        registry_of: Callable[[str, str], Registry] | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
@@ -100,7 +108,7 @@ class Decoders:
         if not isinstance(binding.format, AvroFormat):
             return decoder_for(table, schema, binding)
         self.check(table, binding)
-        decoder = decoder_for(table, schema, binding, self._era(binding.format).writers)
+        decoder = decoder_for(table, schema, binding, self._era(table, binding.format).writers)
         return _AskingDecoder(decoder, lambda ids: self.ask(table, binding, ids))
 
     def ask(self, table: str, binding: Binding, ids: Collection[int]) -> None:
@@ -110,11 +118,17 @@ class Decoders:
             SchemasNeeded: this process has no registries.
             SchemaRegistryUnavailable: no answer in time.
             SchemaRegistryChanged: as ``check``.
+            TooManySchemas: as ``SchemaLedger.check_room``.
             BadConfig: the registry's settings are wrong.
         """
+        ledger = _avro(binding).ledger
         with self._lock:
+            ledger.check_room(TableName.parse(table), self._met[table].union(ids))
             self._met[table].update(ids)
-        self.add(binding, self.look_up(table, binding, ids))
+        in_order = sorted(ids)
+        for start in range(0, len(in_order), _AT_ONCE):
+            some = in_order[start : start + _AT_ONCE]
+            self.add(table, binding, self.look_up(table, binding, some))
         self.check(table, binding)
 
     def look_up(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:
@@ -125,7 +139,7 @@ class Decoders:
                 f"{table}: records have schemas that their reader was not given; try again.",
                 ids=" ".join(map(str, sorted(ids))),
             )
-        registry = self._registry_of(form.registry or "")
+        registry = self._registry_of(form.registry or "", memory_of(table, form))
         answers: dict[int, Answer] = {}
         if FIXED_ID in ids and form.fixed is not None:
             answers[FIXED_ID] = registry.by_subject(*form.fixed, timeout_s=self._timeout_s)
@@ -135,32 +149,76 @@ class Decoders:
         return answers
 
     def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[Path]:
-        """Return the fields of all schemas in the table's ledger that the registry still has as they were. Raises as ``ask``."""
-        entries = _avro(binding).ledger.fingerprints
-        era = _Era()
-        era.add(self.look_up(table, binding, [at for at in entries if entries[at] != UNKNOWN]))
-        schemas = [era.writers.get(at) for at in entries]
-        return frozenset[Path]().union(
-            *(
-                paths_of(each)
-                for each in schemas
-                if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
-            )
-        )
+        """Return the fields of rows by all schemas in the table's ledger that the registry still has as they were.
 
-    def check(self, table: str, binding: Binding) -> None:
+        Raises as ``ask``.
+        """
+        form = _avro(binding)
+        entries = form.ledger.fingerprints
+        era = _Era()
+        era.add(
+            self.look_up(table, binding, [at for at in entries if entries[at] not in NO_SCHEMA])
+        )
+        schemas = [era.writers.get(at) for at in entries]
+        rows = [
+            schema_of_rows(each, form.record)
+            for each in schemas
+            if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
+        ]
+        return frozenset[Path]().union(*(paths_of(each) for each in rows if each is not None))
+
+    def check(self, table: str, binding: Binding) -> bool:
         """Check what this process knows of ids against the table's ledger; ids that it has not met yet are not asked for.
+
+        Those that the registry lacked, and another process has taken up since, are asked for again. Return whether there were
+        some: their records were bad ones here until now.
 
         Raises:
             SchemaRegistryChanged: one means another schema than when records with it were tiered.
+            SchemaRegistryUnavailable, BadConfig: as ``ask``, where one is asked for again.
         """
-        if isinstance(binding.format, AvroFormat) and binding.format.ledger.fingerprints:
-            today = self._era(binding.format).writers.fingerprints
-            binding.format.ledger.check(TableName.parse(table), today)
+        if not isinstance(binding.format, AvroFormat) or not binding.format.ledger.fingerprints:
+            return False
+        ledger, era = binding.format.ledger, self._era(table, binding.format)
+        changed = ledger.changed(era.writers.fingerprints)
+        late = [each for each in changed if isinstance(era.answers.get(each), UnknownSchema)]
+        if late and self._registry_of is not None:
+            self.add(table, binding, self.look_up(table, binding, late))
+        ledger.check(TableName.parse(table), era.writers.fingerprints)
+        return bool(late)
 
-    def add(self, binding: Binding, answers: Answers) -> None:
+    def heritage(
+        self, table: str, binding: Binding, before: TableSchema, after: TableSchema
+    ) -> Heritage | None:
+        """Return what rows under one schema say of those under another. None: nothing, the records must be read again."""
+        steps = conversions(before, after)
+        if steps is None or not isinstance(binding.format, AvroFormat):
+            return None
+        values = []
+        for schema in (before, after):
+            key = binding.key_column(schema)
+            if key is not None and steps.get(key.name) != "same":
+                return None
+            others = tuple(column for column in schema.columns if column is not key)
+            values.append(payload_fields(table, replace(schema, columns=others), binding))
+        carries_record = functools.partial(
+            carries_over,
+            steps=steps,
+            record=binding.format.record,
+            is_all_good=binding.on_error == "fail",
+        )
+        writers = self.writers(table, binding)
+
+        @functools.cache
+        def carries_id(schema_id: int) -> bool:
+            writer = writers.get(schema_id)
+            return isinstance(writer, WriterSchema) and carries_record(writer, *values)
+
+        return Heritage(steps, lambda ids: ids is not None and all(map(carries_id, ids)))
+
+    def add(self, table: str, binding: Binding, answers: Answers) -> None:
         """Take what another process was answered."""
-        self._era(_avro(binding)).add(answers)
+        self._era(table, _avro(binding)).add(answers)
 
     def answers(self, table: str, binding: Binding, ids: Collection[int] = ()) -> Answers:
         """Return what is known of ``ids``, and of those that records of the table had, for other processes."""
@@ -168,19 +226,40 @@ class Decoders:
             return {}
         with self._lock:
             all_ids = {*ids, *self._met[table]}
-        return self.answers_of(binding, all_ids)
+        return self.answers_of(table, binding, all_ids)
 
-    def answers_of(self, binding: Binding, ids: Collection[int]) -> Answers:
+    def answers_of(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:
         """Return what is known of ``ids`` alone."""
-        era = self._era(_avro(binding))
+        era = self._era(table, _avro(binding))
         return {at: era.answers[at] for at in sorted(ids) if at in era.answers}
 
-    def writers(self, binding: Binding) -> Writers:
-        return self._era(_avro(binding)).writers
-
-    def _era(self, form: AvroFormat) -> _Era:
+    def met(self, table: str) -> frozenset[int]:
+        """Return the ids that records of a table had."""
         with self._lock:
-            return self._eras.setdefault((form.registry, form.fixed, form.ledger.era), _Era())
+            return frozenset(self._met.get(table, ()))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many ids records of each table had."""
+        with self._lock:
+            return {table: len(ids) for table, ids in self._met.items()}
+
+    def writers(self, table: str, binding: Binding) -> Writers:
+        return self._era(table, _avro(binding)).writers
+
+    def _era(self, table: str, form: AvroFormat) -> _Era:
+        with self._lock:
+            return self._eras.setdefault(
+                (form.registry, form.fixed, memory_of(table, form)), _Era()
+            )
+
+
+def memory_of(table: str, form: AvroFormat) -> str:
+    """Name the memory of a registry's answers that a table uses.
+
+    Each table has its own, and each era of one: a registry may have been replaced since it was asked for another table, or
+    before a person accepted that ids mean other schemas. So no table has answers of two registries for that reason.
+    """
+    return f"{table} {form.era}"
 
 
 def _avro(binding: Binding) -> AvroFormat:
@@ -225,7 +304,8 @@ class _ShippedDecoder:
             ids = ids_of(
                 left.column(KAFKA_VALUE), is_fixed=_avro(self.binding).fixed is not None
             )
-            needs = frozenset(each for each in ids if self.writers.get(each) is None)
+            unknown = _avro(self.binding).unknown
+            needs = frozenset(each for each in ids - unknown if self.writers.get(each) is None)
             return Decoded(self.decoder.no_rows, Outcomes(), needs)
         decoded = self.decoder.decode(batch)
         self._reads_ids = bool(decoded.needs)

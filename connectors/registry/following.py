@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from connectors.registry.decoders import TIMEOUT_S
 from connectors.registry.shipping import SchemaShipping, Shipment
+from connectors.registry.subjects import lacking
 from connectors.registry.table_schemas import Commit, take_up
 from planner.errors import SchemasNeeded
 from planner.evolution.changes import Evolving
-from planner.evolution.ledger import UNKNOWN
+from planner.evolution.ledger import NO_SCHEMA
 from planner.names import TableName
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
@@ -20,7 +21,7 @@ from planner.seam.formats import AvroFormat
 if TYPE_CHECKING:
     from connectors.registry.client import SchemaRegistry
 
-#: How often a table's subject is asked for new versions.
+#: How often a subject is asked for new versions, all tables together.
 LOOK_S = 10.0
 
 
@@ -33,15 +34,17 @@ class SchemaFollower:
 
     def __init__(
         self,
-        registry_of: Callable[[str], SchemaRegistry],
+        registry_of: Callable[[str, str], SchemaRegistry],
         commit: Commit,
         *,
         timeout_s: float = TIMEOUT_S,
+        look_s: float = LOOK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shipping = SchemaShipping(registry_of, timeout_s=timeout_s, clock=clock)
         self._commit = commit
         self._clock = clock
+        self._look_s = look_s
         self._lock = threading.Lock()
         self._look_at_s: dict[TableName, float] = {}
 
@@ -58,7 +61,7 @@ class SchemaFollower:
             As ``connectors.registry.table_schemas.take_up``.
         """
         done = take_up(table, binding, ids, self._shipping.decoders, self._commit)
-        changes = [str(change) for each in done for change in each.changes]
+        changes = [] if done is None else list(map(str, done.changes))
         what = f" ({', '.join(changes)})" if changes else ""
         numbers = ", ".join(map(str, sorted(ids)[:5])) + (", …" if len(ids) > 5 else "")
         return SchemasNeeded(
@@ -69,9 +72,10 @@ class SchemaFollower:
         )
 
     def follow(self, table: TableName, binding: Binding) -> tuple[Evolving, ...] | None:
-        """Bring versions of the topic's subject into the table that its ledger lacks; every ``LOOK_S``; None: not now.
+        """Bring versions of the topic's subjects into the table that its ledger lacks; every ``look_s``; None: not now.
 
         Raises:
+            BadConfig: as ``connectors.registry.subjects.lacking``.
             As ``connectors.registry.table_schemas.take_up``.
         """
         form = binding.format
@@ -81,14 +85,14 @@ class SchemaFollower:
             now_s = self._clock()
             if now_s < self._look_at_s.get(table, 0.0) or self._shipping.is_silent(form):
                 return None
-            self._look_at_s[table] = now_s + LOOK_S
-        ids = self._shipping.versions(binding)
-        before = form.ledger.fingerprints
+            self._look_at_s[table] = now_s + self._look_s
+        versions = self._shipping.versions(table, binding, self._look_s)
+        ids = {each.id for each in lacking(versions, binding, form)}
         decoders = self._shipping.decoders
-        revived = {each for each in ids if before.get(each) == UNKNOWN}
+        revived = ids - form.ledger.lacks(ids)
         if revived:
             decoders.ask(str(table), binding, revived)
-            fingerprints = decoders.writers(binding).fingerprints
-            revived = {each for each in revived if fingerprints[each] != UNKNOWN}
-        new = form.ledger.lacks(ids) | revived
-        return take_up(table, binding, new, decoders, self._commit)
+            fingerprints = decoders.writers(str(table), binding).fingerprints
+            ids -= {each for each in revived if fingerprints[each] in NO_SCHEMA}
+        done = take_up(table, binding, ids, decoders, self._commit)
+        return () if done is None else (done,)

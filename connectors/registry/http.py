@@ -10,6 +10,7 @@ import json
 import logging
 import random
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -67,6 +68,10 @@ class RegistryHttp:
         self._section = section_of(name)
         self._who = f"the schema registry {name}" if name else "the schema registry"
         self._clock, self._sleep = clock, sleep
+        self.requests = self.failures = 0
+        self._counting = threading.Lock()
+        #: By the clock; at first, when the first answer was waited for.
+        self.answered_s = clock()
         try:
             self._client = _Client(checked(options), clock, self._strange)
         except BadConfig as error:
@@ -98,24 +103,40 @@ class RegistryHttp:
             try:
                 token = _end.set(end)
                 try:
-                    return self._client.get(path, dict(query or {}))
+                    answer = self._client.get(path, dict(query or {}))
                 finally:
                     _end.reset(token)
+                    self._count()
             except Exception as error:  # noqa: BLE001  all are translated
                 translation = self._translated(error)
                 if translation is None:
+                    self.answered_s = self._clock()
                     return None
+                self._count(failures=1)
                 left = end - self._clock()
                 is_last = attempt >= self._retries or left <= 0
                 if is_last or not isinstance(translation, SchemaRegistryUnavailable):
                     raise translation from None
+            else:
+                self.answered_s = self._clock()
+                return answer
             first, longest = self._waits_s
             wait = min(first * 2**attempt, longest) * (0.5 + random.random() / 2)  # noqa: S311
             self._sleep(min(wait, left))
             attempt += 1
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last answer."""
+        return self._clock() - self.answered_s
+
     def close(self) -> None:
         self._client.session.close()
+
+    def _count(self, *, failures: int = 0) -> None:
+        with self._counting:
+            self.requests += not failures
+            self.failures += failures
 
     def _translated(self, error: Exception) -> FederationError | None:
         """Return our error; None for what is not there. Texts of libraries may hold addresses and logins."""

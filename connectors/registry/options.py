@@ -13,6 +13,11 @@ from urllib.parse import urlsplit
 from planner.errors import BadConfig
 
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+#: Our own: how long an id is asked for again that the registry does not know, seconds. Ids that come late are those whose
+#: schema was registered at another replica a moment before; a statement that meets one waits.
+GRACE = "unknown_id_grace_s"
+UNKNOWN_ID_GRACE_S = 10.0
+_MAX_GRACE_S = 20.0
 #: Options whose values are numbers; in settings all are texts.
 NUMBERS = ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms")
 _SOURCE = "bearer.auth.credentials.source"
@@ -32,6 +37,7 @@ _OPTIONS = (
     *("url", "proxy", _USER_INFO, *_FILES, "ssl.key.password", *NUMBERS, _SOURCE),
     *("bearer.auth.logical.cluster", "bearer.auth.identity.pool.id"),
     *("bearer.auth.issuer.endpoint.query", *_BEARER["STATIC_TOKEN"], *_BEARER["OAUTHBEARER"]),
+    GRACE,
 )
 #: Options of the client that have no meaning here.
 _WITHOUT_EFFECT: Mapping[str, str] = {
@@ -74,6 +80,13 @@ def checked(options: Mapping[str, str]) -> dict[str, str]:
     for key in NUMBERS:
         if key in options and not _is_number(options[key]):
             raise BadConfig(f"{key}: it is no number; write one, 0 or more.", key=key)
+    if GRACE in options and not (
+        _is_number(options[GRACE]) and float(options[GRACE]) <= _MAX_GRACE_S
+    ):
+        raise BadConfig(
+            f"{GRACE}: it is no number of seconds up to {_MAX_GRACE_S:g}; write one, 0 or more.",
+            key=GRACE,
+        )
     for key in _FILES:
         # The client takes a folder of authorities, too.
         path = Path(options.get(key, ""))

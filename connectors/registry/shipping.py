@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from connectors.decoding.writers import FIXED_ID, Unknown
-from connectors.registry.decoders import TIMEOUT_S, Answers, Decoders
+from connectors.registry.decoders import TIMEOUT_S, Answers, Decoders, memory_of
+from connectors.registry.subjects import Look, Versions, followed
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig, SchemaRegistryUnavailable
-from planner.evolution.ledger import UNKNOWN
+from planner.evolution.ledger import NO_SCHEMA, UNKNOWN
 from planner.names import TableName
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
@@ -42,7 +43,7 @@ class SchemaShipping:
 
     def __init__(
         self,
-        registry_of: Callable[[str], SchemaRegistry],
+        registry_of: Callable[[str, str], SchemaRegistry],
         *,
         timeout_s: float = TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
@@ -53,8 +54,8 @@ class SchemaShipping:
         self._lock = threading.Lock()
         #: By registry, when it is asked again.
         self._silent_until: dict[str, float] = {}
-        #: Of ledgers, and not in the registry any more.
-        self._gone: set[tuple[TableName, int]] = set()
+        #: Of ledgers, and not in the registry any more, by the tables' eras.
+        self._gone: set[tuple[TableName, int, int]] = set()
 
     def of_ledger(self, table: TableName, binding: Binding) -> Shipment:
         """Return what is known of the ids in a table's ledger.
@@ -73,10 +74,11 @@ class SchemaShipping:
         except (SchemaRegistryUnavailable, BadConfig):
             self._hush(binding.format)
         self.decoders.check(str(table), binding)
-        fingerprints = self.decoders.writers(binding).fingerprints
+        fingerprints = self.decoders.writers(str(table), binding).fingerprints
+        marks = {each: fingerprints[each] for each in ids if each in fingerprints}
         return Shipment(
-            self.decoders.answers_of(binding, ids),
-            {each: fingerprints[each] for each in ids if each in fingerprints},
+            self.decoders.answers_of(str(table), binding, ids),
+            marks | dict.fromkeys(binding.format.unknown, UNKNOWN),
         )
 
     def of_tail(self, table: TableName, binding: Binding) -> Answers:
@@ -92,7 +94,8 @@ class SchemaShipping:
         ids = set(form.ledger.fingerprints)
         try:
             if form.fixed is None:
-                ids |= self.versions(binding)
+                versions = self.versions(table, binding)
+                ids |= {number for each in versions.values() for number in each.values()}
             else:
                 ids.add(FIXED_ID)
             self._meet(table, binding, self._unmet(table, binding, ids))
@@ -103,23 +106,20 @@ class SchemaShipping:
         self.decoders.check(str(table), binding)
         return self.decoders.answers(str(table), binding, ids)
 
-    def versions(self, binding: Binding) -> frozenset[int]:
-        """Return the ids of the versions of the topic's subject; without one, none.
+    def versions(self, table: TableName, binding: Binding, max_age_s: float = 0.0) -> Versions:
+        """Return the versions of the subjects that a table may follow (``connectors.registry.subjects.followed``).
 
         Raises:
             SchemaRegistryUnavailable, BadConfig: the registry does not answer as it should; it is asked again in ``SILENCE_S``.
         """
         form = binding.format
         assert isinstance(form, AvroFormat)  # noqa: S101 - as its callers check
-        registry = self._registry_of(form.registry or "")
+        registry = self._registry_of(form.registry or "", memory_of(str(table), form))
         try:
-            versions = registry.versions(f"{binding.topic}-value", timeout_s=VERSIONS_TIMEOUT_S)
+            return followed(registry, binding, form, Look(VERSIONS_TIMEOUT_S, max_age_s))
         except (SchemaRegistryUnavailable, BadConfig):
             self._hush(form)
             raise
-        return (
-            frozenset() if isinstance(versions, UnknownSchema) else frozenset(versions.values())
-        )
 
     def is_silent(self, form: AvroFormat) -> bool:
         """Return whether the registry did not answer just now."""
@@ -134,7 +134,7 @@ class SchemaShipping:
         self, table: TableName, binding: Binding, ids: Collection[int] = ()
     ) -> list[int]:
         """Return the ids to ask for: those without a schema, but for one that records are known to have none for."""
-        form, writers = binding.format, self.decoders.writers(binding)
+        form, writers = binding.format, self.decoders.writers(str(table), binding)
         assert isinstance(form, AvroFormat)  # noqa: S101 - as its callers check
         if self.is_silent(form):
             return []
@@ -142,12 +142,11 @@ class SchemaShipping:
         for each in sorted({*form.ledger.fingerprints, *ids}):
             writer = writers.get(each)
             if writer is None:
-                is_bad = form.ledger.fingerprints.get(each) == UNKNOWN
-                if not is_bad and (table, each) not in self._gone:
+                if each not in form.unknown and (table, form.era, each) not in self._gone:
                     unmet.append(each)
             elif isinstance(writer, Unknown) and form.ledger.fingerprints.get(each) not in (
                 None,
-                UNKNOWN,
+                *NO_SCHEMA,
             ):
                 unmet.append(each)  # records have it: the table goes on once it is back
         return unmet
@@ -162,5 +161,7 @@ class SchemaShipping:
             for each, answer in answers.items()
             if not isinstance(answer, UnknownSchema)
         }
-        self._gone |= {(table, each) for each in answers.keys() - present.keys()}
-        self.decoders.add(binding, present)
+        form = binding.format
+        assert isinstance(form, AvroFormat)  # noqa: S101 - as its callers check
+        self._gone |= {(table, form.era, each) for each in answers.keys() - present.keys()}
+        self.decoders.add(str(table), binding, present)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from connectors.decoding.writers import Unknown, Writers
+from connectors.decoding.writers import Writers
 from connectors.registry.decoders import Decoders
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
-from planner.evolution.changes import Decide, Evolution, Evolving, Path, evolve
+from planner.evolution.applying import applied
+from planner.evolution.changes import (
+    Change,
+    Decide,
+    Evolution,
+    Evolving,
+    Path,
+    evolve,
+    schema_of_rows,
+)
+from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
@@ -24,67 +35,84 @@ def take_up(
     ids: Collection[int],
     decoders: Decoders,
     commit: Commit,
-) -> tuple[Evolving, ...]:
+) -> Evolving | None:
     """Bring schemas by id into the table: what they need of it, and themselves into its ledger. Return what was committed.
 
-    One commit for each schema that the ledger lacks, also where nothing has to evolve.
+    One commit for all that the ledger lacks, also where nothing has to evolve.
 
     Raises:
-        SchemaRegistryUnavailable, SchemaRegistryChanged, BadConfig: as ``Decoders.ask``.
-        SchemaIncompatible: a schema does not fit, and the table is set to stop then. It is in no ledger.
+        SchemaRegistryUnavailable, SchemaRegistryChanged, TooManySchemas, BadConfig: as ``Decoders.ask``.
+        SchemaIncompatible: a schema does not fit, and the table is set to stop then. It is in no ledger; those with lower
+            ids are.
         As ``commit``.
     """
-    writers = decoders.writers(binding)
+    writers = decoders.writers(str(table), binding)
     unmet = [schema_id for schema_id in ids if writers.get(schema_id) is None]
     if unmet:
         decoders.ask(str(table), binding, unmet)
-    done = []
     earlier = decoders.paths_of_ledger(str(table), binding) if ids else frozenset()
     era = binding.format.ledger.era if isinstance(binding.format, AvroFormat) else 0
-    for schema_id in sorted(ids):
-        committed = commit(table, _decision(table, schema_id, writers, (era, earlier)))
-        if committed is not None:
-            done.append(committed)
-    return tuple(done)
+    deciding = _Deciding(table, tuple(sorted(ids)), writers, era, earlier)
+    committed = commit(table, deciding) if ids else None
+    if deciding.misfit is not None:
+        raise deciding.misfit
+    return committed
 
 
-def _decision(
-    table: TableName, schema_id: int, writers: Writers, before: tuple[int, Collection[Path]]
-) -> Decide:
-    """``before`` are the era for which this is decided, and the fields of schemas taken up earlier."""
-    era, earlier = before
+@dataclass(slots=True)
+class _Deciding:
+    """A ``Decide``. ``earlier``: the fields of schemas taken up before. ``misfit``: what stopped it before all were taken up."""
 
-    def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
-        binding = parse_binding(table, properties)
+    table: TableName
+    ids: tuple[int, ...]
+    writers: Writers
+    era: int
+    earlier: Collection[Path]
+    misfit: SchemaIncompatible | None = None
+
+    def __call__(self, schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
+        table, fingerprints = self.table, self.writers.fingerprints
+        binding, ledger = self._newest(properties)
+        ledger.check(table, {each: fingerprints[each] for each in self.ids})
+        ledger.check_room(table, self.ids)
+        new = [at for at in self.ids if ledger.fingerprints.get(at) != fingerprints[at]]
+        changes: list[Change] = []
+        self.misfit = None
+        for index, schema_id in enumerate(new):
+            writer = self.writers.get(schema_id)
+            if not isinstance(writer, WriterSchema):
+                continue
+            try:
+                evolution = needed(table, schema, binding, (schema_id, writer), self.earlier)
+            except SchemaIncompatible as misfit:
+                self.misfit, new = misfit, new[:index]
+                break
+            schema = applied(schema, evolution.changes)
+            changes += evolution.changes
+        if not new:
+            return None
+        more = ledger.with_schemas({at: fingerprints[at] for at in new})
+        return Evolving(tuple(changes), more.text)
+
+    def _newest(self, properties: Mapping[str, str]) -> tuple[Binding, SchemaLedger]:
+        binding = parse_binding(self.table, properties)
         if binding is None or not isinstance(binding.format, AvroFormat):
             raise BadBinding(
-                f"{table}: the table has no Avro records any more; plan again.",
-                table=str(table),
+                f"{self.table}: the table has no Avro records any more; plan again.",
+                table=str(self.table),
             )
-        fingerprint = writers.fingerprints[schema_id]
-        ledger = binding.format.ledger
-        if ledger.era != era:
+        if binding.format.ledger.era != self.era:
             raise TieringConflict(
-                f"{table}: a person accepted that ids mean other schemas; plan again.",
-                table=str(table),
+                f"{self.table}: a person accepted that ids mean other schemas; plan again.",
+                table=str(self.table),
             )
-        ledger.check(table, {schema_id: fingerprint})
-        if ledger.fingerprints.get(schema_id) == fingerprint:
-            return None
-        more = ledger.with_schemas({schema_id: fingerprint}).text
-        writer = writers.get(schema_id)
-        if isinstance(writer, Unknown) or writer is None:
-            return Evolving((), more)
-        evolution = needed(table, schema, binding.format, (schema_id, writer), earlier)
-        return Evolving(evolution.changes, more)
-
-    return decide
+        return binding, binding.format.ledger
 
 
 def needed(
     table: TableName,
     schema: TableSchema,
-    form: AvroFormat,
+    binding: Binding,
     numbered: tuple[int, WriterSchema],
     earlier: Collection[Path] = (),
 ) -> Evolution:
@@ -94,12 +122,15 @@ def needed(
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
     schema_id, writer = numbered
-    if form.evolution == "none" or form.record not in (None, writer.root.value.name):
+    form = binding.format
+    assert isinstance(form, AvroFormat)  # noqa: S101 - as its caller checks
+    rows = schema_of_rows(writer, form.record)
+    if form.evolution == "none" or rows is None:
         return Evolution()
-    evolution = evolve(schema, writer, earlier)
+    evolution = evolve(schema, rows, earlier, form.units, binding.key_column(schema))
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
-        name = writer.root.value.name or writer.root.value.kind
+        name = rows.root.value.name or rows.root.value.kind
         raise SchemaIncompatible(
             f"{table}: schema id {schema_id} ({name}) does not fit: {misfit}, which no change makes one; register a schema that "
             f"fits, or set the table's property {ON_INCOMPATIBLE} to error, by which such records are bad ones.",

@@ -219,9 +219,10 @@ class Verification:
     def _windows(
         self, comparer: Comparer, mark: Watermark, group: tuple[OffsetRange, ...]
     ) -> Iterator[tuple[Window, pa.Table]]:
-        source = TopicSource(mark.address, mark.topic_id)
-        if self.extent.with_values:
-            source = TopicSource.of(comparer.decoder, mark.address, mark.topic_id)
+        source = TopicSource.of(comparer.decoder, mark.address, mark.topic_id)
+        if not self.extent.with_values:
+            # Whether a record is a row may depend on its key, and never on headers.
+            source = replace(source, with_headers=False)
         batches = self.log.fetch(source, group, timeout_s=self.extent.fetch_timeout_s)
         return windows(
             batches, group, max_rows=self.extent.window_rows, max_bytes=self.extent.window_bytes

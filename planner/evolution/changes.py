@@ -15,7 +15,7 @@ from planner.evolution.promotions import holds, is_promotion
 from planner.evolution.table_types import members_of, table_type
 from planner.evolution.writer_types import WriterSchema, WriterType
 from planner.names import METADATA_COLUMNS
-from planner.schema import Column, TableSchema
+from planner.schema import FIELD_ID, Column, TableSchema, field_id_if_any
 from planner.sql_text import spelled
 from planner.type_text import type_text
 
@@ -98,19 +98,27 @@ class Evolving:
 #: Takes a table's newest schema and properties; returns what to commit on them, or None where they have all of it already.
 Decide = Callable[[TableSchema, Mapping[str, str]], Evolving | None]
 
+Units = Collection[int] | None
+
 
 def evolve(
-    schema: TableSchema, writer: WriterSchema, earlier: Collection[Path] = ()
+    schema: TableSchema,
+    writer: WriterSchema,
+    earlier: Collection[Path] = (),
+    units: Units = None,
+    key: Column | None = None,
 ) -> Evolution:
     """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``.
 
     ``earlier`` are fields of schemas that the table has taken up: one of those that has no column was dropped by a person.
+    ``units`` are the ids of the table's fields whose times may be numbers; None: all.
+    ``key`` is the column that keys of records fill, if they do: it is no field's.
     """
     items = [
         LeftOut(item.path, "a schema of before had it, too, and its column was dropped")
         if isinstance(item, AddColumn) and item.path in earlier
         else item
-        for item in _columns(schema, record_fields(writer))
+        for item in _columns(schema, record_fields(writer), key, units)
     ]
     return Evolution(
         tuple(each for each in items if isinstance(each, AddColumn | Widen | MakeOptional)),
@@ -125,13 +133,24 @@ def record_fields(writer: WriterSchema) -> tuple[tuple[str, WriterType], ...]:
     return members_of(value) if value.kind == "record" else (("value", writer.root),)
 
 
+def schema_of_rows(writer: WriterSchema, record: str | None) -> WriterSchema | None:
+    """Return the schema of the records that become rows, by their full name if not all do; None: none of its records does."""
+    root = writer.root
+    if record is None or root.value.name == record:
+        return writer
+    branches = [each for each in root.items if root.kind == "union" and each.name == record]
+    return WriterSchema(branches[0], writer.recursive) if branches else None
+
+
 def paths_of(writer: WriterSchema) -> frozenset[Path]:
-    """Return the paths of all fields, by the writer's names."""
+    """Return the paths of all fields that can have a column, by the writer's names."""
     return frozenset(_paths((), record_fields(writer)))
 
 
 def _paths(above: Path, fields: Sequence[tuple[str, WriterType]]) -> Iterator[Path]:
     for name, kind in fields:
+        if table_type(kind) is None:
+            continue
         yield (*above, name)
         value, path = kind.value, (*above, name)
         while value.kind in ("array", "map"):
@@ -148,27 +167,37 @@ def spelled_path(path: Path) -> str:
 _Item = Change | Misfit | LeftOut
 
 
-def _columns(schema: TableSchema, fields: Sequence[tuple[str, WriterType]]) -> Iterator[_Item]:
+def _columns(
+    schema: TableSchema,
+    fields: Sequence[tuple[str, WriterType]],
+    key: Column | None,
+    units: Units,
+) -> Iterator[_Item]:
     """Match fields with columns: by the name that a column has now, then by those that it had."""
-    owners = {key: column for column in schema.columns for key in column.keys}
-    owners |= {column.name: column for column in schema.columns}
-    names = [column.name for column in schema.columns]
+    columns = [column for column in schema.columns if column is not key]
+    owners = {name: column for column in columns for name in column.keys}
+    owners |= {column.name: column for column in columns}
+    names = [column.name for column in columns]
     claimed: set[str] = set()
     for name, writer in fields:
         column = owners.get(name)
+        if key is not None and name.casefold() == key.name.casefold():
+            yield LeftOut((name,), "the column of this name is filled by records' keys")
+            continue
         if column is None or column.is_metadata or name in METADATA_COLUMNS:
             yield from _added((), name, writer, names)
             names.append(name)
             continue
         claimed.add(column.name)
-        yield from _matched((column.name,), _as_field(column), writer)
-    for column in schema.payload:
-        if column.required and column.name not in claimed:
+        yield from _matched((column.name,), _as_field(column), writer, units)
+    for column in columns:
+        if column.required and not (column.is_metadata or column.name in claimed):
             yield MakeOptional((column.name,))
 
 
 def _as_field(column: Column) -> pa.Field:
-    return pa.field(column.name, column.type, nullable=not column.required)
+    own_id = {FIELD_ID: str(column.field_id)}
+    return pa.field(column.name, column.type, not column.required, own_id)
 
 
 def _added(above: Path, name: str, writer: WriterType, names: Sequence[str]) -> Iterator[_Item]:
@@ -185,9 +214,11 @@ def _added(above: Path, name: str, writer: WriterType, names: Sequence[str]) -> 
         )
     else:
         yield AddColumn(path, kind)
+        # What it leaves out inside.
+        yield from _matched(path, pa.field(name, kind), writer, None)
 
 
-def _matched(path: Path, field: pa.Field, writer: WriterType) -> Iterator[_Item]:
+def _matched(path: Path, field: pa.Field, writer: WriterType, units: Units) -> Iterator[_Item]:
     """Compare a column, a member, an element with the writer's type for it."""
     if writer.is_optional and not field.nullable:
         yield MakeOptional(path)
@@ -196,49 +227,52 @@ def _matched(path: Path, field: pa.Field, writer: WriterType) -> Iterator[_Item]
     if kind is None:
         return
     if pa.types.is_struct(field.type) and value.kind in ("record", "union"):
-        yield from _struct(path, field.type, members_of(value), value.kind == "union")
+        yield from _struct(path, field.type, value, units)
     elif pa.types.is_list(field.type) and value.kind == "array":
-        yield from _matched((*path, "element"), field.type.value_field, value.items[0])
+        yield from _matched((*path, "element"), field.type.value_field, value.items[0], units)
     elif pa.types.is_map(field.type) and value.kind == "map":
-        yield from _matched((*path, "value"), field.type.item_field, value.items[0])
+        yield from _matched((*path, "value"), field.type.item_field, value.items[0], units)
     elif is_promotion(field.type, kind):
         yield Widen(path, field.type, kind)
-    elif not (holds(field.type, kind) or _is_read(field.type, value)):
+    elif not (holds(field.type, kind) or _is_read(field, value, units)):
         yield Misfit(path, type_text(kind), type_text(field.type))
 
 
-def _struct(
-    path: Path, kind: pa.DataType, members: Sequence[tuple[str, WriterType]], is_union: bool
-) -> Iterator[_Item]:
+def _struct(path: Path, kind: pa.DataType, value: WriterType, units: Units) -> Iterator[_Item]:
     own = {member.name: member for member in kind}
-    names = list(own)
+    names, members = list(own), members_of(value)
     for name, writer in members:
         if name in own:
-            yield from _matched((*path, name), own[name], writer)
+            yield from _matched((*path, name), own[name], writer, units)
         else:
             yield from _added(path, name, writer, names)
             names.append(name)
     written = {name for name, _ in members}
     for member in kind:
         # Of a union's members all but one are NULL.
-        if not member.nullable and (is_union or member.name not in written):
+        if not member.nullable and (value.kind == "union" or member.name not in written):
             yield MakeOptional((*path, member.name))
 
 
-def _is_read(column: pa.DataType, writer: WriterType) -> bool:
+def _is_read(field: pa.Field, writer: WriterType, units: Units) -> bool:
     """Return whether values of a type without a promotion are read, too, exactly or as bad values (docs/avro-types.md)."""
+    column = field.type
     if writer.logical is not None:
         meaning = writer.logical.meaning
         if meaning == "decimal":
             return bool(pa.types.is_decimal128(column))
-        return meaning == "uuid" and column == pa.string()
+        if meaning == "duration":
+            return bool(pa.types.is_binary(column))
+        return meaning in ("uuid", "timestamp-text") and column == pa.string()
     if writer.kind in ("int", "long"):
         return bool(
             pa.types.is_integer(column)
             or pa.types.is_floating(column)
             or pa.types.is_decimal128(column)
-            # With an epoch unit; without one it is refused by name where the table is read.
-            or pa.types.is_temporal(column)
+            or (
+                pa.types.is_temporal(column)
+                and (units is None or field_id_if_any(field) in units)
+            )
         )
     if writer.kind == "string":
         return bool(column == pa.uuid())

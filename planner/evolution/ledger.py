@@ -10,20 +10,27 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from planner.errors import BadBinding, SchemaRegistryChanged, TieringConflict
+from planner.errors import BadBinding, SchemaRegistryChanged, TieringConflict, TooManySchemas
 from planner.names import TableName, shell_word
 
 SCHEMAS = "thermocline.schemas"
 
-#: Instead of a fingerprint.
+#: Instead of a fingerprint: the registry lacked the id, so its records are bad on both sides of the seam, also when it has it later.
 UNKNOWN = "unknown"
+#: Instead of a fingerprint: the registry has a schema that is refused, which is the same for all who ask.
+UNREADABLE = "unreadable"
+#: Entries that say nothing of what the id means.
+NO_SCHEMA = frozenset({UNKNOWN, UNREADABLE})
+
+#: Ids in one ledger, each 20 to 45 bytes of every metadata file. Topics of many record types have hundreds.
+MAX_IDS = 10_000
 
 _ERA = "era"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaLedger:
-    """Fingerprints by the id of a writer's schema; UNKNOWN for one that the registry lacked.
+    """Fingerprints by the id of a writer's schema, or UNKNOWN, or UNREADABLE.
 
     ``era`` counts how often a person has accepted that ids mean other schemas (``thermocline schemas accept``).
     """
@@ -57,13 +64,35 @@ class SchemaLedger:
             entries[_ERA] = str(self.era)
         return json.dumps(entries, separators=(",", ":"))
 
+    @property
+    def unknown(self) -> frozenset[int]:
+        return frozenset(at for at, each in self.fingerprints.items() if each == UNKNOWN)
+
     def lacks(self, ids: Collection[int]) -> frozenset[int]:
         return frozenset(ids) - self.fingerprints.keys()
 
     def with_schemas(self, fingerprints: Mapping[int, str]) -> SchemaLedger:
-        """Return the ledger with more entries. Those that it has stay, but for schemas that were unknown."""
-        own = {at: each for at, each in self.fingerprints.items() if each != UNKNOWN}
+        """Return the ledger with more entries. Those that it has stay, but for those without a schema."""
+        own = {at: each for at, each in self.fingerprints.items() if each not in NO_SCHEMA}
         return SchemaLedger({**self.fingerprints, **fingerprints, **own}, self.era)
+
+    def check_room(self, table: TableName, ids: Collection[int]) -> None:
+        """Check that ids would not be too many with those that it has.
+
+        Raises:
+            TooManySchemas: they would. The registry is not asked for them then.
+        """
+        new = self.lacks(ids)
+        if len(self.fingerprints) + len(new) <= MAX_IDS:
+            return
+        raise TooManySchemas(
+            f"{table}: its records have {len(new):,} schema ids ({', '.join(map(str, sorted(new)[:5]))}) beside the "
+            f"{len(self.fingerprints):,} of its ledger, which takes {MAX_IDS:,}; if they are no Avro behind ids of its registry, "
+            f"correct their producer and skip them (`thermocline skip {shell_word(str(table))}`); entries of property {SCHEMAS} "
+            f'that are "{UNKNOWN}" may be removed once their records are tiered.',
+            table=str(table),
+            ids=len(new),
+        )
 
     def check_published(self, table: TableName, fingerprints: Mapping[int, str]) -> None:
         """Check, on the ledger that a commit of rows builds on, the schemas that their tasks had: it must have each as it was.
@@ -102,5 +131,5 @@ class SchemaLedger:
         return tuple(
             number
             for number, fingerprint in sorted(fingerprints.items())
-            if self.fingerprints.get(number) not in (None, UNKNOWN, fingerprint)
+            if self.fingerprints.get(number) not in (None, *NO_SCHEMA, fingerprint)
         )

@@ -40,20 +40,30 @@ _MEANINGS: Mapping[Meaning, pa.DataType] = {
     "duration": pa.binary(12),
 }
 
+#: A fixed of more bytes is binary: Arrow and numpy have memory for as many in each row, also of one that is NULL.
+MAX_FIXED_BYTES = 1_024
+
 
 def table_type(writer: WriterType) -> pa.DataType | None:
-    """Return the type of a column for values of ``writer``; None where they are no values: null, a record without fields."""
+    """Return the type of a column for values of ``writer``; None where they are no values: null, a record without fields.
+
+    Of members whose names differ in case only it has the first.
+    """
     writer = writer.value
     if writer.logical is not None:
         if writer.logical.meaning == "decimal":
             return pa.decimal128(writer.logical.precision, writer.logical.scale)
         return _MEANINGS[writer.logical.meaning]
     if writer.kind == "fixed":
-        return pa.binary(writer.size) if writer.size else pa.binary()
+        return pa.binary(writer.size if 0 < writer.size <= MAX_FIXED_BYTES else -1)
     if writer.kind in ("record", "union"):
-        members = [(name, table_type(each)) for name, each in members_of(writer)]
-        named = [pa.field(name, kind) for name, kind in members if kind is not None]
-        return pa.struct(named) if named else None
+        named: dict[str, pa.Field] = {}
+        for name, each in members_of(writer):
+            kind = table_type(each)
+            if kind is not None:
+                # Engines take a name that differs in case only for the same one, and give the first one's value.
+                named.setdefault(name.casefold(), pa.field(name, kind))
+        return pa.struct(list(named.values())) if named else None
     if writer.kind in ("array", "map"):
         item = table_type(writer.items[0])
         if item is None:

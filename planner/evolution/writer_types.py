@@ -125,6 +125,14 @@ class WriterSchema:
         text = json.dumps(facts, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
+    @property
+    def as_value(self) -> WriterSchema:
+        """The schema of the same bytes as one value: a record becomes the field ``value`` of another; others are one value."""
+        if self.root.value.kind != "record":
+            return self
+        around = WriterType("record", fields=(WriterField("value", self.root),))
+        return WriterSchema(around, self.recursive)
+
 
 def walk(root: WriterType) -> Iterator[WriterType]:
     """Yield a type and all types in it, outer ones first."""
@@ -144,3 +152,12 @@ def _facts(each: WriterType) -> list[object]:
         [[item.name, item.default, _facts(item.type)] for item in each.fields],
         [_facts(item) for item in each.items],
     ]
+
+
+#: Ids of schemas that some records were written with; none of no records. None: not known.
+WriterIds = frozenset[int] | None
+
+
+def all_ids(first: WriterIds, second: WriterIds) -> WriterIds:
+    """Return the ids of the records of both."""
+    return None if first is None or second is None else first | second

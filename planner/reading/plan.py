@@ -19,6 +19,7 @@ from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter
 from planner.reading.needs import StatementNeeds
 from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
+from planner.seam.schemas_table import SCHEMAS_SCHEMA
 from planner.seam.seam_table import SEAM_SCHEMA
 from planner.statement.ast import fold
 from planner.statement.references import ResolvedTable, quoted
@@ -188,7 +189,7 @@ def plan_read(
         UnknownTable: as ``side_of``.
     """
     side = side_of(table, cut)
-    if side is Side.SEAM:
+    if side.is_facts:
         return TableRead(side, cut)
     read = plan_rows(side, cut, rows)
     if table in needs.shared:
@@ -216,7 +217,7 @@ def side_of(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Side:
     """Return the side that is read: a table without a topic has but one, also under a contract.
 
     Raises:
-        UnknownTable: the statement names the tail or the seam of such a table.
+        UnknownTable: the statement names the tail, the seam or the schemas of such a table.
     """
     if pin_or_cut.binding is not None or table.side in (Side.BOTH, Side.COLD):
         return table.side
@@ -228,9 +229,12 @@ def side_of(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Side:
     )
 
 
+_FACTS = {Side.SEAM: SEAM_SCHEMA, Side.SCHEMAS: SCHEMAS_SCHEMA}
+
+
 def schema_of(side: Side, schema: TableSchema) -> TableSchema | pa.Schema:
     """Return what the rows of a side of a table of this schema have."""
-    return SEAM_SCHEMA if side is Side.SEAM else schema
+    return _FACTS.get(side, schema)
 
 
 def _columns(needs: StatementNeeds, cut: TableCut, *, is_open: bool) -> ColumnRead:

@@ -16,9 +16,25 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from planner.errors import BadBinding
-from planner.names import CLUSTER_NAME, TableName, shell_word, topic_address
-from planner.schema import EpochUnit, TableSchema, field_id_if_any, nested_paths
-from planner.seam.formats import FORMATS, JsonFormat, RecordFormat, bad_property, one_of
+from planner.names import (
+    CLUSTER_NAME,
+    KAFKA_ERROR,
+    KAFKA_KEY,
+    KAFKA_VALUE,
+    TableName,
+    shell_word,
+    topic_address,
+)
+from planner.schema import Column, EpochUnit, TableSchema, field_id_if_any, nested_paths
+from planner.seam.formats import (
+    FORMATS,
+    JsonFormat,
+    RawFormat,
+    RecordFormat,
+    bad_property,
+    one_of,
+)
+from planner.seam.keys import KEY_OPTIONS, RecordKey
 from planner.type_text import type_text
 
 OnError = Literal["fail", "null", "skip"]
@@ -57,7 +73,7 @@ class Binding:
 
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
     ``skips`` are (partition, offset) of records that become no row, even if they decode. They come from the watermark,
-    not from properties: both sides of a seam read them from the same snapshot.
+    not from properties: both sides of a seam read them from the same snapshot. ``key``: keys of records fill a column.
     """
 
     topic: str
@@ -68,6 +84,7 @@ class Binding:
     max_tail_bytes: int | None = None
     skips: tuple[tuple[int, int], ...] = ()
     kafka: str = ""
+    key: RecordKey | None = None
 
     @property
     def address(self) -> str:
@@ -78,6 +95,17 @@ class Binding:
     def shape(self) -> str:
         """Hash of all that decides which row a record has become, except the schema, which the cut pins."""
         return shape_under(self, self.format.forms)
+
+    def key_column(self, schema: TableSchema) -> Column | None:
+        """Return the column that keys of records fill; None: there is none, or it was dropped."""
+        number = None if self.key is None else self.key.column
+        return next((each for each in schema.payload if each.field_id == number), None)
+
+    @property
+    def null_policy_columns(self) -> tuple[str, ...]:
+        """The metadata columns that error policy ``null`` needs: they have what a bad record was, its key where that may be bad."""
+        is_key_read = self.key is not None and self.key.format != RawFormat.name
+        return (KAFKA_VALUE, KAFKA_ERROR, *((KAFKA_KEY,) if is_key_read else ()))
 
     def gives_rows_of(self, shape: str, schema: TableSchema) -> bool:
         """Return whether every record is the same row under this binding as under one with ``shape``."""
@@ -93,6 +121,7 @@ class Binding:
             MODE: self.mode,
             ON_ERROR: self.on_error,
             **self.format.properties,
+            **({} if self.key is None else self.key.properties),
             KAFKA: self.kafka or None,
             MAX_TAIL_ROWS: self.max_tail_rows,
             MAX_TAIL_BYTES: self.max_tail_bytes,
@@ -110,6 +139,8 @@ def shape_under(binding: Binding, forms: int) -> str:
         "on_error": binding.on_error,
         **binding.format.shape(binding.on_error, forms),
     }
+    if binding.key is not None:
+        facts["key"] = binding.key.properties
     if binding.skips:
         facts["skips"] = [list(item) for item in binding.skips]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
@@ -129,7 +160,8 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
     if TOPIC not in properties:
         return None
     record_format = FORMATS[one_of(table, properties, FORMAT, tuple(FORMATS), JsonFormat.name)]
-    options = (*_OPTIONS, *record_format.options, MAX_TAIL_ROWS, MAX_TAIL_BYTES, MIRROR)
+    own = (*_OPTIONS, *record_format.options)
+    options = (*own, *KEY_OPTIONS, MAX_TAIL_ROWS, MAX_TAIL_BYTES, MIRROR)
     for key in properties:
         if (
             key.startswith("thermocline.")
@@ -139,6 +171,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
             *names, last = (*options, *(f"{each}<field id>" for each in record_format.prefixes))
             what = f"unknown property {key}; known are {', '.join(names)} and {last}."
             raise bad_property(table, key, what)
+    has_no_key = properties.keys().isdisjoint(KEY_OPTIONS)
     return Binding(
         topic=properties[TOPIC],
         format=record_format.parse(table, properties),
@@ -147,6 +180,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         max_tail_rows=count_property(table, properties, MAX_TAIL_ROWS),
         max_tail_bytes=count_property(table, properties, MAX_TAIL_BYTES),
         kafka=_cluster(table, properties),
+        key=None if has_no_key else RecordKey.parse(table, properties),
     )
 
 

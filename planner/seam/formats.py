@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
@@ -111,10 +112,12 @@ class JsonFormat:
 class AvroFormat:
     """How the values of Avro records are read (docs/avro-types.md).
 
+    ``unknown`` are the ids of the ledger that its registry lacked: which of them there are decides rows.
+
     ``registry`` names the schema registry in the settings. ``fixed`` is (subject, version) of the schema of all records,
     which then have no id in front. ``record`` is the full name of the records that become rows; others are skipped.
-    ``epoch_units`` and ``floors`` as in ``JsonFormat``. ``ledger`` says what ids meant so far: it grows, and changes no row,
-    so formats that differ in its entries alone are equal.
+    ``epoch_units`` and ``floors`` as in ``JsonFormat``. ``ledger`` says what ids meant so far: it grows, and changes no row
+    but by ids that were unknown, so formats that differ in its other entries alone are equal.
     """
 
     name: ClassVar[str] = "avro"
@@ -139,9 +142,11 @@ class AvroFormat:
     ledger: SchemaLedger = field(default_factory=SchemaLedger, compare=False)
     #: The ledger's, by which rows do differ.
     era: int = field(init=False, default=0)
+    unknown: frozenset[int] = field(init=False, default=frozenset())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "era", self.ledger.era)
+        object.__setattr__(self, "unknown", self.ledger.unknown)
 
     @classmethod
     def parse(cls, table: TableName, properties: Mapping[str, str]) -> AvroFormat:
@@ -164,6 +169,11 @@ class AvroFormat:
             one_of(table, properties, ON_INCOMPATIBLE, get_args(OnIncompatible), "stop"),  # type: ignore[arg-type]
             SchemaLedger.parse(table, properties.get(SCHEMAS)),
         )
+
+    @property
+    def units(self) -> frozenset[int]:
+        """The ids of the fields whose times may be numbers."""
+        return frozenset(field_id for field_id, _ in self.epoch_units)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -203,14 +213,55 @@ class AvroFormat:
     @property
     def beyond_shape(self) -> str:
         """As ``JsonFormat.beyond_shape``."""
-        return "".join(f".{field_id}" for field_id in self.floors)
+        floors = "".join(f".{field_id}" for field_id in self.floors)
+        if not self.unknown:
+            return floors
+        ids = ",".join(map(str, sorted(self.unknown)))
+        return f"{floors}.{hashlib.sha256(ids.encode()).hexdigest()[:16]}"
 
 
-RecordFormat = JsonFormat | AvroFormat
+@dataclass(frozen=True, slots=True)
+class RawFormat:
+    """Records that are one value, the bytes as they are (docs/records.md). They hold no times, so ``epoch_units`` and
+    ``floors`` are empty.
+    """
+
+    name: ClassVar[str] = "raw"
+    options: ClassVar[tuple[str, ...]] = ()
+    prefixes: ClassVar[tuple[str, ...]] = ()
+    forms: ClassVar[int] = 1
+    properties: ClassVar[Mapping[str, str]] = {}
+    beyond_shape: ClassVar[str] = ""
+
+    epoch_units: tuple[tuple[int, EpochUnit], ...] = ()
+    floors: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, table: TableName, properties: Mapping[str, str]) -> RawFormat:  # noqa: ARG003
+        """As ``JsonFormat.parse``; there is no property to read."""
+        return cls()
+
+    def shape(self, on_error: str, forms: int) -> dict[str, object]:  # noqa: ARG002
+        """As ``JsonFormat.shape``: its name, which a binding adds, says all."""
+        return {}
+
+    def reads_as_at_first(self, schema: TableSchema) -> bool:  # noqa: ARG002
+        """As ``JsonFormat.reads_as_at_first``; the first forms are today's."""
+        return True
+
+
+class StringFormat(RawFormat):
+    """Records that are one text, in UTF-8."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "string"
+
+
+RecordFormat = JsonFormat | AvroFormat | RawFormat
 
 #: By ``thermocline.format``.
 FORMATS: Mapping[str, type[RecordFormat]] = {
-    each.name: each for each in (JsonFormat, AvroFormat)
+    each.name: each for each in (JsonFormat, AvroFormat, RawFormat, StringFormat)
 }
 
 

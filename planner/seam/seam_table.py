@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from planner.seam.cut import TableCut
+from planner.seam.formats import AvroFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,9 @@ class TailFacts:
 
 
 #: ``watermark`` and ``log_end`` are exclusive ends; the tail holds the offsets between the two. What is accepted
-#: and skipped was decided by people (planner.repairs), skips by hand only. The last five are of the moment the
-#: statement runs, not of the cut: ``tail_read_offsets`` are what this server has in memory of ``tail_offsets``, and
+#: and skipped was decided by people (planner.repairs), skips by hand only. ``schema_ids`` is how many the ledger of a
+#: table of Avro records has, ``schema_era`` how often a person let ids mean other schemas. The five before these are of the
+#: moment the statement runs, not of the cut: ``tail_read_offsets`` are what this server has in memory of ``tail_offsets``, and
 #: ``tail_rest_s`` is about how long the rest of all partitions takes, NULL where it is not being read.
 SEAM_SCHEMA = pa.schema(
     [
@@ -69,6 +71,8 @@ SEAM_SCHEMA = pa.schema(
         pa.field("catalog_error", pa.string()),
         pa.field("tail_read_offsets", pa.int64()),
         pa.field("tail_rest_s", pa.float64()),
+        pa.field("schema_ids", pa.int32()),
+        pa.field("schema_era", pa.int32()),
     ]
 )
 
@@ -82,6 +86,8 @@ def seam_rows(
     mark = cut.watermark
     spans = [(partition, mark.offset(partition), end) for partition, end in cut.end]
     rest_s = None if tail is None else tail.rest_s(spans)
+    form = cut.binding.format
+    ledger = form.ledger if isinstance(form, AvroFormat) else None
     return [
         {
             "topic": mark.address,
@@ -108,6 +114,8 @@ def seam_rows(
             if tail is None
             else max(0, min(tail.stops.get(partition, start), end) - start),
             "tail_rest_s": rest_s,
+            "schema_ids": None if ledger is None else len(ledger.fingerprints),
+            "schema_era": None if ledger is None else ledger.era,
         }
         for partition, start, end in spans
     ]

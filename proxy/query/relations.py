@@ -7,7 +7,7 @@ and the types of its parameters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,14 +17,16 @@ from connectors import file_conditions
 from connectors.cuts import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter
-from planner.names import Side
+from planner.names import Side, TableName
 from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.reading.filters import EVERYTHING, ScanFilter
 from planner.reading.plan import ColdMode, ReadShare, TableRead, plan_read, schema_of, side_of
 from planner.reading.shares import split_read
 from planner.schema import TableSchema
+from planner.seam.binding import Binding
 from planner.seam.cut import Pin, TableCut
+from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
 from planner.seam.seam_table import SEAM_SCHEMA, seam_rows
 from planner.statement.ast import Node, parameters
 from planner.statement.conditions import Positions
@@ -52,6 +54,7 @@ class Sources:
     bounds: BoundsCache
     tails: Tails
     engine: Engine
+    schema_facts: Callable[[TableName, Binding | None], list[SchemaFacts]] = lambda *_: []
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,7 @@ class Relations:
         """
         has_files = table.side is not Side.TAIL and cut.cold.snapshot_id is not None
         is_bound = table in parsed.needs.offset_bound
-        if table.side is Side.SEAM or not (has_files or is_bound):
+        if table.side.is_facts or not (has_files or is_bound):
             return EVERYTHING
         positions = parsed.positions_of[table]
         filtered = partial(scan_filter, self.sources.engine, context, positions, plain)
@@ -206,6 +209,10 @@ class Relations:
         if read.side is Side.SEAM:
             seam = seam_rows(cut, sources.pins.facts(cut.table), sources.tails.facts(cut))
             rows.append(ArrowRelation(pa.Table.from_pylist(seam, schema=SEAM_SCHEMA)))
+        elif read.side is Side.SCHEMAS:
+            facts = sources.schema_facts(cut.table, cut.binding)
+            schemas = schema_rows(cut.binding, facts)
+            rows.append(ArrowRelation(pa.Table.from_pylist(schemas, schema=SCHEMAS_SCHEMA)))
         if tail is not None:
             read = read.with_tail(tail.least_rows)
         if read.cold is ColdMode.WHOLE:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from planner.errors import DeadlineExceeded, SchemasNeeded
+from planner.evolution.writer_types import WriterIds, all_ids
 from planner.offsets import OffsetRange
 from planner.schema import size_of
 from planner.seam.watermark import Outcomes
@@ -54,14 +55,17 @@ class Fetch:
         add = generation.add_much if is_much else generation.add
         while True:
             try:
-                with contextlib.closing(self._counted(missing, below)) as batches:
-                    add(missing, batches, epochs=at_end)
+                met = _MetIds()
+                with contextlib.closing(self._counted(missing, below, met)) as batches:
+                    add(missing, batches, epochs=at_end, writer_ids=met.since_last)
             except SchemasNeeded as needed:
                 self.reader.learn(needed)
             else:
                 return
 
-    def _counted(self, missing: tuple[OffsetRange, ...], below: Mapping[int, int]) -> Batches:
+    def _counted(
+        self, missing: tuple[OffsetRange, ...], below: Mapping[int, int], met: _MetIds
+    ) -> Batches:
         """Yield the rows of ``missing`` while there is room; count their outcomes once all are added."""
         pieces = self.reader.fetch(missing, self.timeout_s, below)
         rows = size = 0
@@ -73,9 +77,25 @@ class Fetch:
                 piece_size = size_of(piece.rows)
                 size += piece_size
                 self.make_room(rows, size, piece_size)
+                met.note(piece.writer_ids)
                 yield piece.rows
                 outcomes += piece.outcomes
         self.tally.count(outcomes)
+
+
+class _MetIds:
+    """Ids of the schemas that pieces of a fetch were written with."""
+
+    def __init__(self) -> None:
+        self._ids: WriterIds = frozenset()
+
+    def note(self, ids: WriterIds) -> None:
+        self._ids = all_ids(self._ids, ids)
+
+    def since_last(self) -> WriterIds:
+        """Return those noted since the last call."""
+        ids, self._ids = self._ids, frozenset()
+        return ids
 
 
 @dataclass(slots=True)

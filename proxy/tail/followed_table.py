@@ -65,6 +65,8 @@ class FollowedTable:
     limits: TailLimits
     pins: PinsInUse
     used_at: float
+    #: The generation under another schema that this one begins with, until the first statement.
+    ancestor: FollowedTable | None = None
     follower: Follower | None = None
     #: The newest log ends that statements measured.
     ends: dict[int, int] = field(default_factory=dict)
@@ -83,6 +85,20 @@ def key_of(cut: TableCut) -> tuple[object, ...] | None:
         return None
     decoding = decoding_key(schema, binding)
     return (cut.table, cut.table_uuid, schema.schema_id, decoding, hot.topic_id)
+
+
+def ancestor_of(
+    key: tuple[object, ...], entries: Mapping[tuple[object, ...], FollowedTable]
+) -> FollowedTable | None:
+    """Return the last of ``entries`` whose key differs in the schema alone: it has the same records."""
+    records = _records(key)
+    same = (entries[each] for each in reversed(tuple(entries)) if _records(each) == records)
+    return next(same, None)
+
+
+def _records(key: tuple[object, ...]) -> tuple[object, ...]:
+    table, uuid, _, decoding, topic_id = key
+    return table, uuid, str(decoding).partition(".")[2], topic_id
 
 
 def needed(ranges: Sequence[OffsetRange], watermark: Watermark) -> tuple[OffsetRange, ...]:

@@ -116,7 +116,8 @@ class Follower:
             size = size_of(decoded.rows)
             self.make_room(len(decoded.rows), size, size)
             rows = self._gently(decoded.rows)
-            generation.add(batch.ranges, rows, batch.confirm, batch.epochs)
+            ids = decoded.writer_ids
+            generation.add(batch.ranges, rows, batch.confirm, batch.epochs, lambda: ids)
         self.rate.note(sum(map(len, batch.ranges)), self.clock())
         self.tally.count(decoded.outcomes)
         return len(decoded.rows)

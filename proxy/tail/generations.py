@@ -4,61 +4,49 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import pyarrow as pa
 
 from planner.errors import FederationError
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.evolution.writer_types import WriterIds, all_ids
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.schema import size_of
-from proxy.engine.segments import Segments
 from proxy.tail.segment import (
-    LeasedTail,
     Segment,
     SegmentEvent,
     SegmentState,
-    bare_rows,
     ends,
     merged,
     packable,
-    relations,
     without_newest,
 )
-from proxy.tail.tail_ranges import Floor, TailRanges, extend
+from proxy.tail.tail_ranges import extend
+from proxy.tail.tail_segments import TailSegments
 
 #: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones
 #: stay too long; and every segment costs a statement a part of its plan.
 SEGMENT_ROWS = 100_000
+#: At most so many segments are closed before they are full because an id comes up: that is for schemas that change now
+#: and then.
+_MOST_FIRST_OF_ID = 16
 #: Largest share of the tail in one packed segment. Statements over fewer segments are planned faster, but the first
 #: segment, which tiering took over in part, is read through the ranges of a cut.
 _PACKED_SHARE = 8
 
 
-class Generation(TailRanges):
+#: Returns the ids of the schemas that what was read since the last call was written with.
+MetIds = Callable[[], WriterIds]
+
+
+class Generation(TailSegments):
     """Segments, oldest first, and the unbroken offset range of each partition in them. Thread-safe.
 
     Rows are added under ``writing``; statements never wait for it. ``changed`` is locked for moments and notified.
     """
-
-    def __init__(self, table: str, schema: pa.Schema, segments: Segments) -> None:
-        super().__init__()
-        self.table = table
-        self.schema = schema
-        self.writing = threading.Lock()
-        #: Freed: the caller gets the table's generation again.
-        self.is_retired = False
-        self.rows = 0
-        self.size = 0
-        self._segments = segments
-        #: A segment is moved elsewhere by one thread at a time.
-        self._moving = threading.Lock()
-        self._order: list[Segment] = []
-        #: Filled by a large fetch under way: no statement reads them yet.
-        self._arriving: list[Segment] = []
 
     @property
     def disk_size(self) -> int:
@@ -78,16 +66,6 @@ class Generation(TailRanges):
     def memory_size(self) -> int:
         return self.size - self.disk_size
 
-    @contextlib.contextmanager
-    def idle(self) -> Iterator[bool]:
-        """Hold ``writing`` in this block unless another thread has it; yield whether it is held."""
-        is_idle = self.writing.acquire(blocking=False)
-        try:
-            yield is_idle
-        finally:
-            if is_idle:
-                self.writing.release()
-
     # --- growing; the caller holds ``writing`` ---
 
     def add(
@@ -96,28 +74,36 @@ class Generation(TailRanges):
         batches: Iterable[pa.RecordBatch],
         confirm: Callable[[], None] = lambda: None,
         epochs: Mapping[int, int] = NO_EPOCHS,
+        writer_ids: MetIds = lambda: None,
     ) -> None:
         """Append the rows of ``ranges``: all become visible, or none. ``confirm`` may still refuse them.
 
         ``epochs`` are leaders' under which the log has them.
         """
+        met: WriterIds = frozenset()
         with contextlib.ExitStack() as stack:
             segment: Segment | None = None
             rows = size = 0
             for batch in batches:
+                met = all_ids(met, writer_ids())
                 if not batch.num_rows:
                     continue
                 if segment is None:
-                    segment = stack.enter_context(self._writable())
+                    segment = stack.enter_context(self._writable(met))
                     append = stack.enter_context(
                         self._segments.appending(segment.name, self.schema)
                     )
                 append(batch)
                 rows += batch.num_rows
                 size += size_of(batch)
+            met = all_ids(met, writer_ids())
             confirm()
         with self.changed:
-            if segment is not None:
+            self._writer_ids = all_ids(self._writer_ids, met)
+            if segment is None:
+                self._rowless_ids = all_ids(self._rowless_ids, met)
+            else:
+                segment.writer_ids = all_ids(segment.writer_ids, met)
                 self._count(segment, rows, size)
                 extend(segment.ranges, ranges)
                 if not segment.has_deletes:
@@ -133,12 +119,13 @@ class Generation(TailRanges):
         ranges: Iterable[OffsetRange],
         batches: Iterable[pa.RecordBatch],
         epochs: Mapping[int, int] = NO_EPOCHS,
+        writer_ids: MetIds = lambda: None,
     ) -> None:
         """As ``add``, in segments of their own, which may go to disk while the rest is still coming."""
         stops = {item.partition: item.start for item in ranges}
         rest = iter(batches)
         try:
-            while (segment := self._filled(rest, stops)) is not None:
+            while (segment := self._filled(rest, stops, writer_ids)) is not None:
                 with self.changed:
                     self._arriving.append(segment)
         except BaseException:
@@ -149,6 +136,7 @@ class Generation(TailRanges):
             raise
         with self.changed:
             arrived, self._arriving = self._arriving, []
+            self._rowless_ids = all_ids(self._rowless_ids, writer_ids())
             if arrived:
                 rest_of_ranges = (
                     OffsetRange(item.partition, stops[item.partition], item.stop)
@@ -163,13 +151,13 @@ class Generation(TailRanges):
             self._end_at(ranges, epochs)
 
     def _filled(
-        self, batches: Iterator[pa.RecordBatch], stops: dict[int, int]
+        self, batches: Iterator[pa.RecordBatch], stops: dict[int, int], writer_ids: MetIds
     ) -> Segment | None:
         """Fill one segment, and move ``stops`` behind its rows; None when there are no more."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return None
-        segment = Segment(self._segments.create(self.schema))
+        segment = self._created(writer_ids())
         starts = dict(stops)
         try:
             with self._segments.appending(segment.name, self.schema) as append:
@@ -178,11 +166,14 @@ class Generation(TailRanges):
                     segment.rows += batch.num_rows
                     segment.size += size_of(batch)
                     stops.update(ends(batch))
+                    segment.writer_ids = all_ids(segment.writer_ids, writer_ids())
                     if segment.rows >= max(SEGMENT_ROWS, self.rows // 3):
                         break
         except BaseException:
             self._segments.drop(segment.name)
             raise
+        with self.changed:
+            self._writer_ids = all_ids(self._writer_ids, segment.writer_ids)
         segment.ranges = {
             at: OffsetRange(at, starts[at], stop)
             for at, stop in stops.items()
@@ -191,10 +182,13 @@ class Generation(TailRanges):
         return segment
 
     @contextlib.contextmanager
-    def _writable(self) -> Iterator[Segment]:
-        """The segment that takes rows; a new one is dropped again if it gets none."""
+    def _writable(self, writer_ids: WriterIds) -> Iterator[Segment]:
+        """The segment that takes rows of these ids; a new one is dropped again if it gets none."""
         with self.changed:
             last = next((s for s in self._order[-1:] if s.state is SegmentState.OPEN), None)
+            if last is not None and self._comes_up(writer_ids):
+                last.on(SegmentEvent.CLOSE)
+                last = None
             if last is not None:
                 last.on(SegmentEvent.BEGIN)
         if last is not None:
@@ -204,75 +198,42 @@ class Generation(TailRanges):
                 with self.changed:
                     last.on(SegmentEvent.END)
             return
-        segment = Segment(self._segments.create(self.schema))
+        segment = self._created(writer_ids)
         try:
             yield segment
         except BaseException:
             self._segments.drop(segment.name)
             raise
 
-    def _count(self, segment: Segment, rows: int, size: int) -> None:
-        segment.rows += rows
-        segment.size += size
-        self.rows += rows
-        self.size += size
+    def _created(self, writer_ids: WriterIds) -> Segment:
+        """Create an empty segment for rows of these ids."""
+        segment = Segment(self._segments.create(self.schema), writer_ids=writer_ids)
+        segment.is_first_of_id = self._comes_up(writer_ids)
+        return segment
 
-    # --- shrinking; the caller holds ``writing`` ---
+    def _comes_up(self, writer_ids: WriterIds) -> bool:
+        """Whether an id is new here, and there are no more of them than schemas that change bring."""
+        if writer_ids is None or self._writer_ids is None or writer_ids <= self._writer_ids:
+            return False
+        every = (*self._order, *self._arriving)
+        firsts = sum(segment.is_first_of_id for segment in every)
+        return bool(every) and firsts < _MOST_FIRST_OF_ID
 
-    def forget(self, watermark: Floor) -> None:
-        """Drop the segments no cut at this watermark or a later one can need."""
-        while True:
-            with self.changed:
-                if not self._order or any(
-                    item.stop > watermark.offset(item.partition)
-                    for item in self._order[0].ranges.values()
-                ):
-                    return
-                segment = self._order.pop(0)
-                self._count(segment, -segment.rows, -segment.size)
-                self._begin_at({item.partition: item.stop for item in segment.ranges.values()})
-            self._drop(segment)
+    def borrow(self, segment: Segment, epochs: Mapping[int, int]) -> None:
+        """Add a segment of another generation, whose ranges begin where this one ends, or below.
 
-    def trim(self, watermark: Floor) -> None:
-        """Delete the rows below the watermark inside segments that stay.
-
-        Leased segments stay whole, for statements of older cuts, and those after them, or there would be a hole.
+        ``epochs`` are leaders' under which the log has them. The caller holds ``writing``.
         """
         with self.changed:
-            unused = list(itertools.takewhile(lambda segment: not segment.leases, self._order))
-            below = [
-                {
-                    partition: watermark.offset(partition)
-                    for partition, item in segment.ranges.items()
-                    if item.start < watermark.offset(partition)
-                }
-                for segment in unused
-            ]
-            # First, so that no statement counts on rows that go now.
-            for segment, offsets in zip(unused, below, strict=True):
-                ranges = segment.ranges
-                self._begin_at({at: min(to, ranges[at].stop) for at, to in offsets.items()})
-                segment.trim(offsets)
-            for segment in unused:
-                if not segment.ranges:
-                    self._order.remove(segment)
-                    self._count(segment, -segment.rows, -segment.size)
-        for segment in unused:
-            if not segment.ranges:
-                self._drop(segment)
-            elif segment.is_trimmed:
-                self._delete(segment)
+            for last in self._order[-1:]:
+                last.on(SegmentEvent.CLOSE)
+            self._order.append(segment)
+            self.rows += segment.rows
+            self.size += segment.size
+            self._writer_ids = all_ids(self._writer_ids, segment.writer_ids)
+        self.extend_to({at: item.stop for at, item in segment.ranges.items()}, epochs)
 
-    def _delete(self, segment: Segment) -> None:
-        """Delete the rows below the offsets noted, those included that could not be deleted before."""
-        below = " OR ".join(
-            f"({KAFKA_PARTITION} = {partition} AND {KAFKA_OFFSET} < {offset})"
-            for partition, offset in segment.deleted_below.items()
-        )
-        gone = self._segments.delete(segment.name, below)
-        with self.changed:
-            segment.deleted_below = {}
-            self._count(segment, -gone, -(segment.size * gone // max(segment.rows, 1)))
+    # --- moving ---
 
     def spill(self) -> bool:
         """Move the oldest segment in memory to disk; False when there is none.
@@ -287,8 +248,16 @@ class Generation(TailRanges):
                     return False
                 # The last one is closed, too: it may be a third of the tail.
                 segment.on(SegmentEvent.CLOSE)
-            name, on_disk = self._segments.copy_to_disk(segment.name), SegmentState.SPILLED
-            moved = replace(segment, name=name, append_log=deque(), leases=0, state=on_disk)
+            name = self._segments.copy_to_disk(segment.source(self.schema.names))
+            moved = replace(
+                segment,
+                name=name,
+                append_log=deque(),
+                leases=0,
+                state=SegmentState.SPILLED,
+                owner=None,
+                expressions=None,
+            )
             with self.changed:
                 among = self._order if segment in self._order else self._arriving
                 among[among.index(segment)] = moved
@@ -301,23 +270,6 @@ class Generation(TailRanges):
             rows = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
             if self._order and self._order[-1].rows >= rows:
                 self._order[-1].on(SegmentEvent.CLOSE)
-
-    def clear(self) -> None:
-        """Drop everything. Leased segments go with their last lease."""
-        with self.changed:
-            segments, self._order = self._order, []
-            self.rows = self.size = 0
-            self._clear()
-        for segment in segments:
-            self._drop(segment)
-
-    def _drop(self, segment: Segment) -> None:
-        with self.changed:
-            segment.on(SegmentEvent.DROP)
-            if segment.leases:
-                return
-            segment.on(SegmentEvent.FREE)
-        self._segments.drop(segment.name)
 
     # --- packing; the holder of ``writing`` goes on beside it ---
 
@@ -342,7 +294,8 @@ class Generation(TailRanges):
             if not chosen:
                 return False
             try:
-                name = self._segments.pack([segment.name for segment in chosen])
+                names = self.schema.names
+                name = self._segments.pack([segment.source(names) for segment in chosen])
             except FederationError:
                 if any(segment.is_dropped for segment in chosen):
                     return True
@@ -350,6 +303,8 @@ class Generation(TailRanges):
             size = sum(segment.size for segment in chosen)
             rows = sum(segment.rows for segment in chosen)
             packed = Segment(name, ranges, rows, size, state=SegmentState.PACKED)
+            packed.writer_ids = reduce(all_ids, (segment.writer_ids for segment in chosen))
+            packed.is_first_of_id = chosen[0].is_first_of_id
             with self.changed:
                 is_same = self._replaced(chosen, packed)
             for segment in chosen if is_same else [packed]:
@@ -367,31 +322,3 @@ class Generation(TailRanges):
             among[at : at + len(chosen)] = [packed]
             return True
         return False
-
-    def acquire(
-        self, ranges: Iterable[OffsetRange], names: Sequence[str] | None = None
-    ) -> LeasedTail | None:
-        """Lease the rows of ``ranges``, all columns or these; None while some are missing. Segments stay until it is closed."""
-        needed = {item.partition: item for item in ranges}
-        with self.changed:
-            if not self._covers(needed.values()):
-                return None
-            leased = [each for each in self._order if each.ranges.keys() & needed.keys()]
-            columns = names or self.schema.names
-            rows = tuple(row for each in leased for row in relations(each, columns, needed))
-            least_rows = sum(bare_rows(segment, needed) for segment in leased)
-            for segment in leased:
-                segment.leases += 1
-        tail = LeasedTail(rows, least_rows)
-        tail.callback(self._give_back, leased)
-        return tail
-
-    def _give_back(self, segments: list[Segment]) -> None:
-        with self.changed:
-            for segment in segments:
-                segment.leases -= 1
-            free = [each for each in segments if each.is_dropped and not each.leases]
-            for segment in free:
-                segment.on(SegmentEvent.FREE)
-        for segment in free:
-            self._segments.drop(segment.name)

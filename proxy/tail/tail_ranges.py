@@ -116,6 +116,16 @@ class TailRanges:
                         self._epochs[partition] = by_partition[partition]
                     self.version += 1
 
+    def extend_to(self, stops: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+        """Hold all below these offsets, of partitions that hold something; ``epochs`` as for ``begin``."""
+        with self.changed:
+            grown = [
+                OffsetRange(at, self._stops[at], stop)
+                for at, stop in stops.items()
+                if stop > self._stops[at]
+            ]
+            self._end_at(grown, epochs)
+
     def _covers(self, needed: Iterable[OffsetRange]) -> bool:
         return all(
             item.partition in self._stops

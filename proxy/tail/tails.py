@@ -23,6 +23,7 @@ from proxy.tail.fetching import Check, Fetch, Wait
 from proxy.tail.followed_table import (
     FollowedTable,
     PinsInUse,
+    ancestor_of,
     epochs_below,
     facts_of,
     is_small_fetch,
@@ -36,6 +37,7 @@ from proxy.tail.followed_table import (
 )
 from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
+from proxy.tail.heritage import Heritages, inherit
 from proxy.tail.pacing import IN_PROCESS, Pacing
 from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
@@ -67,7 +69,9 @@ class FollowSettings:
 class Tails:
     """Tails of all tables in use. Thread-safe. The caller closes it.
 
-    ``check_schemas`` raises where a schema of the table's records is not what it was when others were tiered.
+    ``check_schemas`` raises where a schema of the table's records is not what it was when others were tiered, and says
+    whether bad records may be rows by now. ``heritages`` returns what rows under one schema of a table say of those under
+    another.
     What is not followed, each statement fetches. ``space`` bounds all tails together. While ``is_serving``, followers
     that no statement waits for make pauses.
     """
@@ -79,7 +83,8 @@ class Tails:
     following: FollowSettings
     space: TailSpace | None = None
     is_serving: IsServing = lambda: False
-    check_schemas: Callable[[str, Binding], None] = lambda *_: None
+    check_schemas: Callable[[str, Binding], bool] = lambda *_: False
+    heritages: Heritages = lambda *_: None
     pacing: Pacing = IN_PROCESS
     clock: Callable[[], float] = time.monotonic
     make_follower: Callable[..., Follower] = Follower
@@ -134,6 +139,9 @@ class Tails:
             return LeasedTail(())
         entry = self._entry(cut, cut.hot)
         hot = cut.hot if only is None else replace(cut.hot, ranges=tuple(only))
+        if entry.ancestor is not None:
+            fetch = self._fetcher(entry, entry.generation, check)
+            inherit(entry, cut.hot, cut.watermark, fetch, self.heritages)
         wait = Wait(hot.ranges, check, self.clock)
         self._check_history(entry, cut.hot)
         while (tail := leased(entry.generation, hot.ranges, names, any_rows)) is None:
@@ -287,11 +295,13 @@ class Tails:
         key, now = key_of(cut), self.clock()
         if key is None or cut.binding is None:
             raise ValueError(f"{cut.table} has no tail")
-        self.check_schemas(str(cut.table), cut.binding)
+        if self.check_schemas(str(cut.table), cut.binding):
+            self._read_anew(cut.table)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
                 entry = self._new(cut, cut.binding, hot, now)
+                entry.ancestor = ancestor_of(key, self._entries)
                 self._entries[key] = entry
             entry.used_at = now
             for item in hot.ranges:
@@ -309,6 +319,12 @@ class Tails:
         limits, pins = self.limits.of(binding), PinsInUse(self.following.keep_s)
         reader, tally = self.readers(source), OutcomeTally()
         return FollowedTable(cut.table, source, reader, generation, tally, limits, pins, now)
+
+    def _read_anew(self, table: TableName) -> None:
+        for entry in self._every():
+            if entry.table == table:
+                with entry.generation.writing:
+                    entry.generation.clear()
 
     def _retire(self, key: tuple[object, ...]) -> None:
         """Free a generation, unless a statement is at work in it. The caller holds the lock."""
@@ -345,22 +361,16 @@ class Tails:
             return True
         with self._lock:
             every = self._entries.values()
-            is_full = (
-                sum(each.follower is not None for each in every) >= self.following.max_tables
-            )
-            if (
-                entry.follower is not None
-                or is_full
-                or all(each is not entry for each in every)
-            ):
-                return entry.follower is not None
-            make_room = partial(self._before_step, entry)
-            entry.follower = self.make_follower(
-                *(entry.reader, entry.generation, entry.tally, make_room, self.is_serving),
-                pacing=self.pacing,
-            )
-            entry.follower.start()
-            return True
+            followed = sum(each.follower is not None for each in every)
+            is_ours = any(each is entry for each in every)
+            if entry.follower is None and is_ours and followed < self.following.max_tables:
+                make_room = partial(self._before_step, entry)
+                entry.follower = self.make_follower(
+                    *(entry.reader, entry.generation, entry.tally, make_room, self.is_serving),
+                    pacing=self.pacing,
+                )
+                entry.follower.start()
+            return entry.follower is not None
 
     def _begin_following(
         self, entry: FollowedTable, hot: HotSlice, watermark: Watermark

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from connectors.iceberg.pin_cache import PinStatus
 from connectors.jobs import events
 from connectors.jobs.round import RoundResult
+from connectors.registry.registries import RegistryState
 from planner.errors import CatalogUnavailable, FederationError, TailGap, TieringConflict
 from planner.maintenance.facts import MaintenanceFacts
 from planner.maintenance.steps import OrphanRemoval, StepResult, Upkeep
@@ -19,6 +20,7 @@ from planner.tiering.plan import TieringBudget, plan_tiering
 from planner.tiering.triggers import Lag, Trigger
 from proxy.ops.call_record import CallRecord
 from proxy.ops.metrics import ServerMetrics
+from proxy.ops.schema_registries import SchemaRegistryStates
 from proxy.ops.states import ProcessState, States
 from proxy.tail.budget import TailState
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, watermark
@@ -60,10 +62,16 @@ def _server() -> CollectorRegistry:
     metrics.registry.register(
         States(lambda: pins, lambda: tails, lambda: ProcessState(0.0, 0, 0))
     )
+    metrics.registry.register(_registries())
     failed = CallRecord("DO_GET")
     failed.is_executed, failed.outcome, failed.steps = True, "TailGap", {"plan": 0.1}
     metrics.read(failed)
     return metrics.registry
+
+
+def _registries() -> SchemaRegistryStates:
+    states = (RegistryState("", 3, 1, 7.0),)
+    return SchemaRegistryStates(lambda: states, lambda: {str(FLOWS): 2})
 
 
 def _tierer() -> CollectorRegistry:

@@ -13,9 +13,10 @@ import duckdb
 import pyarrow as pa
 
 from connectors.decoding.registry import decoder_for
+from connectors.registry.decoders import Decoders
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.ports import Decoded, Decoder
+from planner.ports import Decoded, Decoder, DecoderFactory
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.cut import Pin, TableCut, plan_cut
@@ -53,7 +54,9 @@ class TailHarness:
         is_serving: Callable[[], bool] = lambda: False,
         pacing: Pacing = Pacing(gather_s=0.0),  # noqa: B008 - a frozen value
         on_decode: Callable[[pa.RecordBatch], None] = lambda batch: None,
+        decoders: Decoders | None = None,
     ) -> None:
+        self.make_decoder: DecoderFactory = decoders or decoder_for
         self.on_batch: Callable[[], None] = lambda: None
         self.log = MemoryLog(batch_rows=7, on_batch=lambda: self.on_batch())
         self.log.create_topic("flows", 2)
@@ -75,12 +78,13 @@ class TailHarness:
             space=space,
             is_serving=is_serving,
             pacing=pacing,
+            heritages=(lambda *_: None) if decoders is None else decoders.heritage,
             clock=lambda: self.now_s,
             make_follower=Follower if threads else self.followers,
         )
 
     def decoder(self, table: str, columns: TableSchema, binding: Binding) -> Decoder:
-        inner, harness = decoder_for(table, columns, binding), self
+        inner, harness = self.make_decoder(table, columns, binding), self
 
         class Counting:
             reads = inner.reads

@@ -14,11 +14,12 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyiceberg.catalog import load_catalog
 
+from connectors.decoding.registry import decoder_for
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
 from connectors.registry.decoders import Decoders
 from connectors.registry.registries import SchemaRegistries
-from planner.errors import SchemaRegistryChanged
+from planner.errors import SchemaRegistryChanged, UndecodableRecord
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.offsets import OffsetRange
@@ -103,7 +104,8 @@ class Site:
             decoder = Decoders(registries.of)(str(self.table), pin.schema, pin.binding)
             [bounds] = log.measure([self.topic])[self.topic].partitions
             ranges = [OffsetRange(0, bounds.log_start, bounds.log_end)]
-            batches = log.fetch(TopicSource(self.topic), ranges, timeout_s=30)
+            source = TopicSource.of(decoder, self.topic)
+            batches = log.fetch(source, ranges, timeout_s=30)
             rows = [row for batch in batches for row in decoder.decode(batch).rows.to_pylist()]
         return [
             {key: value for key, value in row.items() if not key.startswith("kafka_")}
@@ -354,6 +356,62 @@ def test_a_table_follows_the_versions_of_its_subject(site: Site) -> None:
         "thermocline: lake.net.flows: schema id # (net.Flow) does not",
     )
     assert len(site.format().ledger.fingerprints) == 3
+
+
+def test_keys_are_read_by_the_one_schema_of_their_subject(site: Site) -> None:
+    text = flow(("id", "int"), ("shop", ["null", "string"]), name="Key")
+    with site.registry.client() as client:
+        serializer = AvroSerializer(client, text)
+        context = SerializationContext(site.topic, MessageField.KEY)
+        key = serializer({"id": 7, "shop": "a"}, context)
+    keyed = "--column", "n:long", "--key-format", "avro"
+    assert key is not None
+    site.kafka.produce(site.topic, [b'{"n":1}', b'{"n":2}'], keys=[key, None])
+    assert site.create(*keyed) == (
+        0,
+        [
+            "created lake.net.flows over topic TOPIC; it starts at offsets 0: 0",
+            "  key  struct<id: int32, shop: string>  from keys, by TOPIC-key:1 (schema id #)",
+            "  n  int64",
+        ],
+    )
+    assert site.rows() == [{"key": {"id": 7, "shop": "a"}, "n": 1}, {"key": None, "n": 2}]
+    # Nothing asks the registry for it any more, and a later version is another schema.
+    pinned = site.pin()
+    assert pinned.binding is not None
+    decoder = decoder_for("t", pinned.schema, pinned.binding)
+    assert "kafka_key" in decoder.reads
+    site.kafka.produce(
+        site.topic, [b'{"n":3}'], keys=[key[:4] + bytes([key[4] ^ 0xFF]) + key[5:]]
+    )
+    with pytest.raises(UndecodableRecord, match="is not that of the table's keys"):
+        site.rows()
+    other = "--replace", "--key-schema", f"{site.topic}-key:7"
+    assert site.create(*keyed, *other) == (
+        2,
+        ["thermocline: the registry has no subject TOPIC-key, version 7; its versions are 1."],
+    )
+
+
+def test_ids_in_headers_are_refused_by_name(site: Site) -> None:
+    site.registry.register(site.subject, FIRST)
+    site.registry.register(f"{site.topic}-key", '"string"')
+    for side, name, options in (
+        ("value", "__value_schema_id", ("--format", "avro")),
+        ("key", "apicurio.key.globalId", ("--column", "a:long", "--key-format", "avro")),
+    ):
+        site.kafka.produce(
+            site.topic, [b"\2a\2"], keys=[b"\2a"], headers=[("other", b"1"), (name, b"\1" * 17)]
+        )
+        assert site.create(*options) == (
+            2,
+            [
+                f"thermocline: records of topic TOPIC have the id of their {side}'s schema in the header {name}, which is not "
+                f"read; have their producer write it in front of the {side}, as serializers do by default."
+            ],
+        )
+    # Other formats take such records.
+    assert site.create("--format", "raw", "--key-format", "raw")[0] == 0
 
 
 def test_other_tables_have_no_schemas(site: Site) -> None:

@@ -115,13 +115,17 @@ class Orders:
         commit = functools.partial(evolve_table, self.catalogs)
         # Ten times as fast: a look at versions every second.
         self.follower = SchemaFollower(
-            self._registry_of, commit, timeout_s=8, clock=lambda: 10 * time.monotonic()
+            self._registry_of,
+            commit,
+            timeout_s=8,
+            look_s=1,
+            clock=lambda: 10 * time.monotonic(),
         )
 
     def other(self) -> Orders:
         return replace(self, heard=[])
 
-    def _registry_of(self, _: str) -> SchemaRegistry:
+    def _registry_of(self, *_: str) -> SchemaRegistry:
         if self._client is None:
             options = {
                 "url": self.registry.url,

@@ -287,6 +287,96 @@ def test_what_is_no_json_object_is_said_as_what_it_is(
     assert ("correct its producer" in error) == ("schema id" not in reason)
 
 
+def test_raw_text_and_keys_are_columns(maker: Maker) -> None:
+    keys = [b"k", None, b"\xc3\xa9"]
+    maker.topic("bytes", [b"\xff", b"", b"a"], keys=keys)
+    starts = "created lake.net.bytes over topic TOPIC; it starts at offsets 0: 0"
+    assert maker.create("bytes", "--format", "raw", "--key-format", "string") == (
+        0,
+        [starts, "  key  string  from keys", "  value  binary"],
+    )
+    select = "SELECT key, hex(value) AS v FROM lake.net.bytes ORDER BY kafka_offset"
+    assert maker.records(select) == [
+        '{"key":"k","v":"FF"}',
+        '{"key":null,"v":""}',
+        '{"key":"é","v":"61"}',
+    ]
+    options = "--on-error", "null", "--key-format", "json", "--replace"
+    typed = "--key-column", '"Id":string', "--rename", "value=text"
+    code, lines = maker.create("bytes", "--format", "string", *options, *typed)
+    assert (code, lines) == (
+        0,
+        [starts, "  Id  string  from keys", "  text  string  from field value"],
+    )
+    columns = (
+        'SELECT "Id", text, kafka_key, kafka_error FROM lake.net.bytes ORDER BY kafka_offset'
+    )
+    assert json.loads(maker.records(columns)[0])["kafka_error"] == (
+        "the value is not UTF-8 (byte 0)"
+    )
+    code, lines = maker.create(
+        "bytes",
+        *("--column", "a:long", "--on-error", "skip", "--key-format", "raw", "--replace"),
+    )
+    assert (code, lines[1:]) == (0, ["  key  binary  from keys", "  a  int64"])
+
+
+def test_options_of_formats_and_keys_that_contradict_are_named(maker: Maker) -> None:
+    maker.topic("odd", [{"key": 1, "b": 2}])
+
+    def refused(*options: str) -> str:
+        code, [line] = maker.create("odd", *options)
+        assert code == 2
+        return line.removeprefix("thermocline: ")
+
+    inferred = "--infer", "--key-format", "string"
+    said = (
+        "column key of the values has this name, which SQL does not tell apart; name the column of keys otherwise, with "
+        "--key-column NAME, or the other one, with --rename key=key_2."
+    )
+    assert refused(*inferred) == f"--key-column key: {said}"
+    assert refused(*inferred, "--key-column", "KEY") == f"--key-column KEY: {said}"
+    assert refused(*inferred, "--key-column", "Kafka_Offset") == (
+        "--key-column Kafka_Offset: a column that every table has, or that Iceberg computes, is called so; choose another "
+        "name."
+    )
+    assert refused(*inferred, "--key-column", "k:long") == (
+        "--key-column k:long: keys of the format string say their type themselves; leave :long out."
+    )
+    assert refused(*inferred, "--key-column", "a.b") == (
+        "--key-column 'a.b' is not NAME or NAME:TYPE; a name with a dot stands in double quotes."
+    )
+    assert refused(*inferred, "--key-schema", "a") == (
+        "--key-schema means nothing for --key-format string; leave it out."
+    )
+    assert refused("--infer", "--key-format", "json") == (
+        "--key-format json needs the type of keys: --key-column key:string, or 'key:struct<id: long>'."
+    )
+    for option in ("--key-column", "--key-schema"):
+        assert refused("--infer", option, "k") == (
+            f"{option} goes with --key-format, which says what keys are: raw, string, json, avro."
+        )
+    assert refused("--infer", "--key-format", "avro", "--key-column", "k") == (
+        "--key-format avro takes the schema of keys from a schema registry, and the settings have no [schema_registry]; "
+        "add it, with url."
+    )
+    for words in (
+        ["--infer"],
+        ["--column", "a:long"],
+        ["--epoch", "value=ms"],
+        ["--record", "r"],
+    ):
+        assert refused("--format", "string", *words) == (
+            f"{words[0]} means nothing for --format string, whose records are the one column value string; leave it out."
+        )
+    code, lines = maker.create("odd", "--format", "raw", "--rename", "body=b")
+    assert (code, lines[1:]) == (
+        2,
+        ["  --rename body=b: there is no column b, for want of an outermost field body"],
+    )
+    assert maker.is_empty()
+
+
 def test_change_events_are_named(maker: Maker) -> None:
     change = {"before": None, "after": {"id": "1"}, "source": {"db": "x"}, "op": "c"}
     assert maker.made("changes", [change]) == [

@@ -299,6 +299,41 @@ def test_snippets_are_printed_without_a_demo() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_the_schemas_of_avro_change_twice_while_answers_are_the_ledger(tmp_path: Path) -> None:
+    """A number gets wider, then a field comes; confluent's serializer registers both."""
+    options = ("--format", "avro", "--seconds", "900", "--check", "--rate", "200")
+    with demo(tmp_path, *options, "--tier-every", "5") as run:
+        for words in ("pid: a long now", "packets: a long now", "signer: a column now"):
+            run.wait_for(words)
+        run.wait_for("service: a column now")
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 0, run.text()
+    for table in ("lake.edr.processes", "lake.edr.flows"):
+        assert f"EQUAL: {table}: the answer is the ledger" in run.text()
+    assert "off by" not in run.text()
+
+
+def test_a_demo_of_avro_without_its_extra_is_told_what_to_install(tmp_path: Path) -> None:
+    hidden = (
+        "import sys; sys.modules['fastavro'] = None; from thermocline.entry import main; main()"
+    )
+    command = [sys.executable, "-c", hidden, "demo", "--format", "avro"]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "thermocline: --format avro needs a registry's Java 21 and confluent's serializer, which an extra brings: "
+        "pip install 'thermocline[spark,demo-avro]'.\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def refusal(tmp_path: Path, *arguments: str, limit_bytes: int = 0, **variables: str) -> str:
     """Run a demo that must refuse at once; what it says."""
 

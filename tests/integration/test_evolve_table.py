@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.transforms import BucketTransform
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import NAME_MAPPING, NewTable, create_table
 from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.types import parsed_schema
-from planner.errors import CatalogUnavailable
+from planner.errors import CatalogUnavailable, SchemaIncompatible
+from planner.evolution.applying import applied
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolution, Evolving, evolve
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
@@ -114,6 +116,28 @@ def test_a_schema_without_changes_is_in_the_ledger(catalogs: Catalogs) -> None:
     assert SchemaLedger.parse(TABLE, properties[SCHEMAS]).fingerprints.keys() == {3, 4}
 
 
+def test_schemas_that_change_the_same_fields_are_one_commit(catalogs: Catalogs) -> None:
+    """The second widens what the first adds, and adds to it."""
+    q = {"type": "record", "name": "Q", "fields": [{"name": "x", "type": "int"}]}
+    wider = [{"name": "x", "type": "long"}, {"name": "y", "type": "int"}]
+    trees = [
+        writer({"id": "int", "at": q, "n": "int"}),
+        writer({"id": "long", "at": {**q, "fields": wider}, "n": "long"}),
+    ]
+
+    def decide(schema: TableSchema, _: object) -> Evolving:
+        first = evolve(schema, trees[0]).changes
+        second = evolve(applied(schema, first), trees[1]).changes
+        return Evolving((*first, *second), "{}")
+
+    before = len(catalogs.load(TABLE).metadata.metadata_log)
+    evolve_table(catalogs, TABLE, decide)
+    assert len(catalogs.load(TABLE).metadata.metadata_log) == before + 1
+    assert [evolve(schema_of(catalogs), tree) for tree in trees] == [Evolution()] * 2
+    kinds = {column.name: str(column.type) for column in schema_of(catalogs).columns}
+    assert (kinds["id"], kinds["n"]) == ("int64", "int64")
+
+
 def interrupted(decide: Decide, other: Callable[[], object], times: int) -> Decide:
     """Have another writer commit between the decision and its commit, so many times."""
     left = [times]
@@ -147,3 +171,37 @@ def test_who_is_always_late_says_so(catalogs: Catalogs) -> None:
     decide = interrupted(for_writer(AFTER, 7), other, times=10)
     with pytest.raises(CatalogUnavailable, match="its schema was not changed"):
         evolve_table(catalogs, TABLE, decide, sleep=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "partition", "refusal"),
+    [
+        (
+            {"id": "int", "id_bucket": "int"},
+            True,
+            "(add id_bucket int): Cannot create partition with a name that exists in schema: id_bucket",
+        ),
+        (
+            {"other": "int"},
+            False,
+            "(add other int, make id optional): Identifier field 4 invalid: not a required field",
+        ),
+    ],
+)
+def test_what_iceberg_refuses_is_said_and_changes_nothing(
+    catalogs: Catalogs, fields: dict[str, str], partition: bool, refusal: str
+) -> None:
+    if partition:
+        with catalogs.load(TABLE).update_spec() as spec:
+            spec.add_field("id", BucketTransform(4), "id_bucket")
+    else:
+        with catalogs.load(TABLE).update_schema() as update:
+            update.set_identifier_fields("id")
+    before = catalogs.load(TABLE).metadata_location
+    with pytest.raises(SchemaIncompatible) as raised:
+        evolve_table(catalogs, TABLE, for_writer(fields, 3))
+    assert str(raised.value) == (
+        f"lake.shop.orders: Iceberg refuses a change that a new schema asks for {refusal}; change the table so that it can be "
+        f"made, or set its property thermocline.schema.evolution to none, by which the columns stay as they are."
+    )
+    assert catalogs.load(TABLE).metadata_location == before

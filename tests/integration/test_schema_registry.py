@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.schema_registry import Schema
 
 from connectors.registry.client import SchemaRegistry
 from connectors.registry.texts import Format, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
+from planner.evolution.avro import parse_schema
 from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
 from tests.harness.clock import Clock
 from thermocline.config.settings import Settings
@@ -92,6 +94,63 @@ def test_references_two_levels_deep_come_in_the_order_they_need_each_other(
     assert answer == WriterText(outer_id, outer, {names[0]: inner, names[1]: middle}, kind)
     assert isinstance(answer, WriterText)
     assert list(answer.references) == names
+
+
+def test_an_id_names_a_text_and_a_fingerprint_a_schema(
+    schema_registry: ApicurioRegistry, registry: SchemaRegistry
+) -> None:
+    """Apicurio throws the text of a schema away that it holds for an old one; normalized it is one more id."""
+    text = record("Named", ("a", "int"))
+    schema_id = schema_registry.register("named-value", text)
+    loaded = json.loads(text)
+    for same in (
+        json.dumps(loaded, indent=2),
+        json.dumps(dict(reversed(loaded.items()))),
+        json.dumps({**loaded, "doc": "said later"}),
+        json.dumps({**loaded, "aliases": ["Before"]}),
+        text.replace('"int"', '{"type": "int"}'),
+    ):
+        assert schema_registry.register("named-value", same) == schema_id
+    assert registry.by_id(schema_id, timeout_s=10) == WriterText(schema_id, text, {}, "AVRO")
+    with schema_registry.client() as client:
+        normal_id = client.register_schema("named-value", Schema(text), normalize_schemas=True)
+    answers = registry.by_ids([schema_id, normal_id], timeout_s=10).values()
+    fingerprints = {
+        parse_schema(each.text).fingerprint for each in answers if isinstance(each, WriterText)
+    }
+    assert len(fingerprints) == 1
+    others = [
+        text.replace('"int"', '{"type": "int", "logicalType": "date"}'),
+        json.dumps({**loaded, "fields": [{**loaded["fields"][0], "default": 0}]}),
+    ]
+    for other in others:
+        other_id = schema_registry.register("named-value", other)
+        assert other_id not in (schema_id, normal_id)
+        fingerprints.add(parse_schema(other).fingerprint)
+    assert len(fingerprints) == 3
+
+
+def test_one_text_with_other_references_is_another_schema(
+    schema_registry: ApicurioRegistry, registry: SchemaRegistry
+) -> None:
+    for version, kind in enumerate(("int", "long"), start=1):
+        schema_registry.register("point-value", record("Point", ("x", kind)))
+        versions = registry.versions("point-value", timeout_s=10)
+        assert isinstance(versions, dict)
+        assert version in versions
+    outer = record("Outer", ("at", "n.Point"))
+    ids = [
+        schema_registry.register(
+            "outer-value", outer, references=[("n.Point", "point-value", at)]
+        )
+        for at in (1, 2)
+    ]
+    assert ids[0] != ids[1]
+    answers = [registry.by_id(each, timeout_s=10) for each in ids]
+    texts = [each for each in answers if isinstance(each, WriterText)]
+    assert [each.text for each in texts] == [outer, outer]
+    first, second = (parse_schema(each.text, each.references).fingerprint for each in texts)
+    assert first != second
 
 
 def test_deleted_softly_it_is_read_by_id_and_version_and_not_listed(

@@ -155,8 +155,8 @@ class Histories(RuleBasedStateMachine):
         #: Names of columns that a person dropped.
         self.dropped: set[str] = set()
         # The server's, and that of a tierer, which starts anew now and then.
-        self.server = Decoders(lambda _: self.registry)
-        self.tierer = Decoders(lambda _: self.registry)
+        self.server = Decoders(lambda *_: self.registry)
+        self.tierer = Decoders(lambda *_: self.registry)
 
     @rule(data=st.data())
     def register(self, data: st.DataObject) -> None:
@@ -218,13 +218,15 @@ class Histories(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5), starts_anew=st.booleans())
     def tier(self, count: int, starts_anew: bool) -> None:
         if starts_anew:
-            self.tierer = Decoders(lambda _: self.registry)
+            self.tierer = Decoders(lambda *_: self.registry)
         stop = min(len(self.log), self.watermark + count)
         if stop == self.watermark:
             return
         while True:
             schema, binding = self.table.schema, self.table.binding
-            decoder = decoder_for(str(TABLE), schema, binding, self.tierer.writers(binding))
+            decoder = decoder_for(
+                str(TABLE), schema, binding, self.tierer.writers(str(TABLE), binding)
+            )
             decoded = decoder.decode(self._raw(self.watermark, stop))
             ids = {at for at, _ in self.log[self.watermark : stop]}
             assert isinstance(binding.format, AvroFormat)

@@ -258,15 +258,24 @@ class Seam(RuleBasedStateMachine):
         picks=st.lists(st.integers(0, 99), min_size=1, max_size=3),
         operation=st.sampled_from(["delete", "overwrite"]),
         orphans=st.booleans(),
+        forgets=st.booleans(),
         chance=st.integers(0, 5),
     )
-    def maintain(self, picks: list[int], operation: str, orphans: bool, chance: int) -> None:
-        """DELETE, compaction, expiry to one snapshot, with no publish between."""
+    def maintain(
+        self, picks: list[int], operation: str, orphans: bool, forgets: bool, chance: int
+    ) -> None:
+        """DELETE, compaction, expiry to one snapshot, with no publish between.
+
+        Where older metadata files go, too (``forgets``), the tag alone is left to answer: rules by themselves come to that
+        in one example of forty.
+        """
         if chance:
             return
         self.world.table.delete(self.some_rows(picks), operation=operation)
         self.compact(copies_summary=False)
         self.expire(1, orphans)
+        if forgets:
+            self.remove_older_metadata_files(0)
         EVENTS["maintained"] += 1
 
     @rule(chance=st.integers(0, 5))

@@ -18,7 +18,10 @@ DECIDING = "tests/unit/test_ways_out.py"
 WAYS_OUT = "tests/contract/test_ways_out.py"
 EXPIRED = "tests/contract/test_expired_history.py"
 HISTORY = "tests/unit/test_tail_history.py"
+HERITAGE = "tests/unit/test_tail_heritage.py"
 LAST_ENDS = "tests/unit/test_last_ends.py"
+SCHEMAS = "tests/rules/test_schemas.py"
+SHIPPING = "tests/unit/test_schema_shipping.py"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,118 @@ class Switch:
 
 
 SWITCHES = (
+    Switch(
+        "S1",
+        "read all records by the newest schema",
+        "connectors/decoding/avro/decoder.py",
+        "schema = self._writers.get(schema_id)",
+        "schema = self._writers.get(max(self._writers.fingerprints))",
+        (
+            f"{SCHEMAS}::test_a_record_is_decoded_with_the_schema_it_was_written_with[exact]",
+            f"{SCHEMAS}::test_a_record_is_decoded_with_the_schema_it_was_written_with[fast]",
+        ),
+    ),
+    Switch(
+        "S2",
+        "give tasks schemas that the ledger lacks",
+        "connectors/registry/shipping.py",
+        "self.decoders.answers_of(str(table), binding, ids),",
+        "self.decoders.answers(str(table), binding, ids),",
+        (f"{SCHEMAS}::test_tasks_get_no_schema_that_the_ledger_lacks",),
+    ),
+    Switch(
+        "S2",
+        "evolve without the ledger",
+        "connectors/registry/table_schemas.py",
+        "return Evolving(tuple(changes), more.text)",
+        "return Evolving(tuple(changes), ledger.text)",
+        (
+            f"{SCHEMAS}::test_a_schema_is_in_the_ledger_with_its_columns_also_where_it_brings_none",
+        ),
+    ),
+    Switch(
+        "S2",
+        "publish rows whose schema the ledger lacks",
+        "planner/tiering/publish.py",
+        "ledger.check_published(table, schemas)",
+        "ledger.check(table, schemas)",
+        (f"{SCHEMAS}::test_rows_are_not_published_where_the_ledger_lacks_their_schema",),
+    ),
+    Switch(
+        "S3",
+        "compare no fingerprints",
+        "planner/evolution/ledger.py",
+        "if self.fingerprints.get(number) not in (None, *NO_SCHEMA, fingerprint)",
+        "if False",
+        (
+            f"{SCHEMAS}::test_a_registry_that_gives_an_id_to_another_schema_stops_readers_and_tierers",
+            f"{SHIPPING}::test_a_ledger_with_another_schema_under_an_id_stops_its_table",
+        ),
+    ),
+    Switch(
+        "S3",
+        "take every era for one",
+        "planner/seam/formats.py",
+        '"era": self.era,',
+        '"era": 0,',
+        (
+            f"{SCHEMAS}::test_another_era_is_another_shape",
+            "tests/contract/test_accept_schemas.py::test_the_ledger_alone_is_not_enough[memory]",
+        ),
+    ),
+    Switch(
+        "S3",
+        "keep what a registry answered for every era",
+        "connectors/registry/decoders.py",
+        'return f"{table} {form.era}"',
+        'return ""',
+        (
+            "tests/integration/test_registry_memories.py::"
+            "test_a_new_era_of_a_table_asks_again_and_other_tables_have_what_they_had",
+        ),
+    ),
+    Switch(
+        "S4",
+        "bring a dropped column back",
+        "planner/evolution/changes.py",
+        "if isinstance(item, AddColumn) and item.path in earlier",
+        "if False",
+        (
+            f"{SCHEMAS}::test_a_dropped_column_stays_dropped_under_a_later_schema",
+            "tests/unit/test_evolution.py::test_a_column_that_a_person_dropped_stays_dropped",
+        ),
+    ),
+    Switch(
+        "S4",
+        "evolve by a schema that the ledger has",
+        "connectors/registry/table_schemas.py",
+        "new = [at for at in self.ids if ledger.fingerprints.get(at) != fingerprints[at]]",
+        "new = list(self.ids)",
+        (f"{SCHEMAS}::test_a_schema_of_the_ledger_brings_no_column_again",),
+    ),
+    Switch(
+        "S5",
+        "take an id for unknown at once",
+        "connectors/registry/client.py",
+        "is_over = self._clock() - missing.since >= self._grace_s",
+        "is_over = True",
+        (
+            f"{SCHEMAS}::test_an_id_is_asked_for_until_its_grace_is_over",
+            "tests/integration/test_schema_registry_faults.py::"
+            "test_unknown_ids_wait_together_and_again_after_a_minute_of_silence",
+        ),
+    ),
+    Switch(
+        "S5",
+        "ask the registry about an id that the ledger has as unknown",
+        "connectors/decoding/avro/decoder.py",
+        "if schema_id in self._format.unknown:",
+        "if False:",
+        (
+            "tests/integration/test_registry_memories.py::"
+            "test_an_id_that_the_ledger_has_as_unknown_is_a_bad_record_on_both_sides",
+        ),
+    ),
     Switch(
         "T2",
         "accept foreign rows that the tail has too",
@@ -492,6 +607,37 @@ SWITCHES = (
             f"{RENAMING}::test_a_rename_that_is_taken_back_decodes_the_tail_again",
             f"{RENAMING}::test_an_edited_name_mapping_decodes_the_tail_again",
         ),
+    ),
+    Switch(
+        "T14",
+        "keep segments whose records have the new field",
+        "proxy/tail/heritage.py",
+        "return not segment.is_trimmed and self.heritage.carries(segment.writer_ids)",
+        "return not segment.is_trimmed",
+        (
+            f"{HERITAGE}::test_segments_that_have_the_field_are_fetched_again",
+            f"{HERITAGE}::test_records_of_an_unknown_id_are_read_again",
+            f"{HERITAGE}::test_what_is_too_much_to_fetch_is_followed",
+        ),
+    ),
+    Switch(
+        "T14",
+        "keep offsets whose records had no row",
+        "proxy/tail/heritage.py",
+        "if not is_whole or not self.heritage.carries(loan.rowless_ids):",
+        "if not is_whole:",
+        (
+            f"{HERITAGE}::"
+            "test_records_that_were_skipped_for_their_number_are_rows_of_the_wider_column",
+        ),
+    ),
+    Switch(
+        "T14",
+        "take a column that a record has a value for as NULL",
+        "connectors/decoding/avro/carrying.py",
+        "if item is not None or field.required:",
+        "if field.required:",
+        (f"{HERITAGE}::test_segments_that_have_the_field_are_fetched_again",),
     ),
     Switch(
         "T14",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tracemalloc
@@ -10,9 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.decoding.avro.cursor import least_bytes
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from planner.errors import UndecodableRecord
+from planner.evolution.avro import parse_schema
+from planner.evolution.ledger import SchemaLedger
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
@@ -73,7 +77,14 @@ def reason_of(raw: bytes, *others: Column, fast_from: int | None = 0, **options:
             b"\3\0" + bytes(20),
             "the value begins with bytes 03 00: the header of AWS Glue, which is not read",
         ),
-        (b'{"a": 1}', "the value begins with byte 7b, not with 00 and a schema id"),
+        (
+            b'{"a": 1}',
+            "the value begins with byte 7b, not with 00 and a schema id; one in a header is not read",
+        ),
+        (
+            b"\0\x80\0\0\0\2",
+            "the schema id is 2147483648, beyond those that registries give",
+        ),
         (
             b"\0" + (7).to_bytes(8) + b"\2",
             "the schema id is 0, which registries do not give: this looks like the 8 bytes of Apicurio's older serializers, "
@@ -103,20 +114,53 @@ def test_ids_that_are_not_there_are_asked_for_and_nothing_else_counts(
     registry = writers(_7=FLOW)
     table = schema(A, Column(11, "u", pa.uuid()))
     decoder = avro_decoder(table, registry, fast_from=fast_from, on_error="skip")
-    values = [*[framed(7, b"\2")] * 30, framed(5, b"\2"), *[framed(2**31, b"\2")] * 30, b"bad"]
+    values = [
+        *[framed(7, b"\2")] * 30,
+        framed(5, b"\2"),
+        *[framed(2**31 - 1, b"\2")] * 30,
+        b"bad",
+    ]
     decoded = decoder.decode(raw_batch(*values))
-    assert decoded.needs == {5, 2**31}
+    assert decoded.needs == {5, 2**31 - 1}
     assert (len(decoded.rows), decoded.outcomes) == (0, Outcomes())
     registry.add(5, FLOW)
-    registry.add_unknown(2**31)
+    registry.add_unknown(2**31 - 1)
     decoded = decoder.decode(raw_batch(*values))
     assert not decoded.needs
     assert decoded.outcomes == Outcomes(rows=31, skipped=31)
     # A deleted schema that comes back has its old id.
-    registry.add(2**31, FLOW)
+    registry.add(2**31 - 1, FLOW)
     assert decoder.decode(raw_batch(*values)).outcomes == Outcomes(rows=61, skipped=1)
-    registry.add_unknown(2**31)
+    registry.add_unknown(2**31 - 1)
     assert decoder.decode(raw_batch(*values)).outcomes == Outcomes(rows=61, skipped=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "cure"),
+    [
+        (
+            {"evolution": "additive"},
+            "schema id 7 is new to the table, so wait for its tierer, or run `thermocline schemas evolve`; if the record does "
+            "not decode then, correct its producer and run",
+        ),
+        ({"evolution": "none"}, "correct its producer, then run"),
+        (
+            {"evolution": "additive", "ledger": SchemaLedger({7: "x"})},
+            "correct its producer, then run",
+        ),
+    ],
+)
+def test_a_value_that_waits_for_a_wider_column_is_no_record_to_skip(
+    options: dict[str, Any], cure: str
+) -> None:
+    binding = Binding("flows", AvroFormat(**options))
+    decoder = decoder_for("t", schema(A), binding, writers(_7=FLOW.replace("int", "long")))
+    with pytest.raises(UndecodableRecord) as raised:
+        decoder.decode(raw_batch(framed(7, b"\x80\x80\x80\x80\x10")))
+    assert str(raised.value).startswith(
+        f"t: the record at partition 0, offset 0 does not decode: field a: the number is beyond int; {cure} "
+        f"`thermocline skip t --partition 0 --offset 0`, or choose"
+    )
 
 
 def test_a_decoder_without_writers_needs_all() -> None:
@@ -282,6 +326,16 @@ def test_a_record_inside_itself_is_json(
     assert values == [f'{{"x":{text},"next":null}}', None] * 10
 
 
+def test_records_that_need_each_other_are_looked_at_once() -> None:
+    names = ["A", "B", "C", "D", "E"]
+    fields = [{"name": name.lower(), "type": name} for name in names]
+    records = {
+        name: json.dumps({"type": "record", "name": name, "fields": fields}) for name in names
+    }
+    each = parse_schema('{"type": "array", "items": "A"}', records)
+    assert least_bytes(each.root.items[0], each) == 0
+
+
 def test_recursion_is_bounded() -> None:
     levels = lambda count: b"\2\2" * count + b"\2\0"  # noqa: E731
     (text,) = column_of(NODE % '"int"', NEXT, levels(500))
@@ -373,3 +427,21 @@ def test_records_of_many_schemas_keep_their_order() -> None:
         list(row)
         for row in zip(*(rows.column(name).to_pylist() for name in "asxb"), strict=True)
     ] == expected
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_a_batch_says_by_which_schemas_it_was_read(fast_from: int | None) -> None:
+    known = writers(_7=FLOW, _8=FLOW, _9=OTHER)
+    decoder = avro_decoder(
+        schema(A),
+        known,
+        fast_from=fast_from,
+        on_error="skip",
+        format=AvroFormat(record="net.Flow"),
+    )
+    values = [framed(7, b"\2")] * 9_000 + [framed(8, b"\2"), framed(9, b"\2"), b"no id", None]
+    assert decoder.decode(raw_batch(*values)).writer_ids == frozenset({7, 8, 9})
+    assert decoder.decode(raw_batch(b"no id", None)).writer_ids == frozenset()
+    # Such an id may come to mean something.
+    known.add_unknown(10)
+    assert decoder.decode(raw_batch(*values, framed(10, b"\2"))).writer_ids is None

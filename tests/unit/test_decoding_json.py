@@ -231,6 +231,24 @@ def test_a_date_has_no_floor_to_be_sent_to(exact_only: bool) -> None:
             "the value is not JSON (character 0)",
         ),
         (
+            b"\x03\x00" + bytes(17),
+            "the value begins with bytes 03 00: the header of AWS Glue, which is not read; bind the table to a topic of "
+            "JSON records; where it is a single one, run `",
+            "the value is not JSON (character 0)",
+        ),
+        (
+            b"\x01" + bytes(16) + b"\x02\xff",
+            "the value begins with byte 01: a GUID in place of a schema id, which is not read; bind the table to a topic of "
+            "JSON records; where it is a single one, run `",
+            "the value is not UTF-8 (byte 18)",
+        ),
+        (
+            bytes(7) + b"\x2a\x02",
+            "the schema id is 0, which registries do not give: this looks like the 8 bytes of Apicurio's older serializers, "
+            "which are not read; bind the table to a topic of JSON records; where it is a single one, run `",
+            "the value is not JSON (character 0)",
+        ),
+        (
             b"\x00\x00\x00\x00",
             "the value is not JSON (character 0); correct its producer, then run `",
             "the value is not JSON (character 0)",
@@ -256,7 +274,18 @@ def test_a_date_has_no_floor_to_be_sent_to(exact_only: bool) -> None:
             "the value is not JSON",
         ),
     ],
-    ids=["Avro", "JSON", "too short", "empty", "NDJSON", "BOM", "NaN"],
+    ids=[
+        "Avro",
+        "JSON",
+        "Glue",
+        "GUID",
+        "Apicurio",
+        "too short",
+        "empty",
+        "NDJSON",
+        "BOM",
+        "NaN",
+    ],
 )
 def test_a_well_known_form_is_named_and_rows_keep_their_reason(
     value: bytes, message: str, reason: str, exact_only: bool

@@ -95,6 +95,24 @@ def test_a_wrong_value_in_the_later_column_is_a_changed_row() -> None:
     }
     right = PROCESSES.later_of(event)
     hashes = [
-        digest_row(PROCESSES, row | {"signer": value}) for value in (None, right, "other")
+        digest_row(PROCESSES, row | {"signer": value}, is_later_exact=False)
+        for value in (None, right, "other")
     ]
     assert hashes == [digest_event(event), digest_event(event), -1]
+
+
+def test_of_avro_a_row_has_the_later_column_just_where_its_event_had_the_field() -> None:
+    events = [PROCESSES.make(random.Random(7), 1_700_000_000_000) for _ in range(2)]
+    rows = [
+        event
+        | {
+            "kafka_error": None,
+            "ts": dt.datetime.fromtimestamp(int(str(event["ts"])) / 1000, dt.UTC),
+        }
+        for event in events
+    ]
+    later = {PROCESSES.later: PROCESSES.later_of(events[1])}
+    before, after = digest_event(events[0]), digest_event(events[1] | later)
+    for added, expected in ({}, before), ({"signer": None}, before), (later, after):
+        assert digest_row(PROCESSES, rows[0] | added, is_later_exact=True) == expected
+    assert before != after

@@ -12,8 +12,8 @@ import pytest
 from planner.errors import BadBinding, SchemaRegistryChanged
 from planner.evolution.applying import applied
 from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, parse_schema
-from planner.evolution.changes import evolve, paths_of
-from planner.evolution.ledger import SchemaLedger
+from planner.evolution.changes import Evolution, evolve, paths_of
+from planner.evolution.ledger import UNKNOWN, UNREADABLE, SchemaLedger
 from planner.evolution.promotions import is_promotion
 from planner.evolution.table_types import table_type
 from planner.names import TableName
@@ -183,6 +183,22 @@ def test_a_renamed_column_goes_on_under_both_names() -> None:
         assert not evolve(renamed, parse_schema(record(**{name: "int"}))).changes
 
 
+def test_a_field_that_held_no_values_at_first_gets_its_column_once_it_does() -> None:
+    empty = {"type": "record", "name": "Empty", "fields": []}
+    before = parse_schema(record(a="null", s=empty, l={"type": "array", "items": "null"}))
+    inner = {**empty, "fields": [{"name": "x", "type": "int"}]}
+    after = parse_schema(
+        record(a=["null", "int"], s=inner, l={"type": "array", "items": "int"})
+    )
+    evolution = evolve(schema(), after, paths_of(before))
+    assert [str(each) for each in evolution.changes] == [
+        "add a int",
+        "add s struct<x: int>",
+        "add l list<int>",
+    ]
+    assert not evolution.left_out
+
+
 def test_a_column_that_a_person_dropped_stays_dropped() -> None:
     before = parse_schema(record(a="int", p=POINT, l={"type": "array", "items": POINT}))
     assert paths_of(before) == {("a",), ("p",), ("p", "x"), ("l",), ("l", "element", "x")}
@@ -234,6 +250,40 @@ def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
     assert is_promotion(parse_type(before), parse_type(after)) == ((before, after) in allowed)
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+def test_a_number_is_a_time_where_its_column_has_a_unit(kind: str) -> None:
+    table = schema(a=kind)
+    (column,) = (each for each in table.columns if each.name == "a")
+    for units in (None, {column.field_id}):
+        assert not evolve(table, parse_schema(record(a="long")), units=units).misfits
+    (misfit,) = evolve(table, parse_schema(record(a="long")), units={1}).misfits
+    assert str(misfit) == f"field a is long, and its column {kind}"
+
+
+@pytest.mark.parametrize(
+    ("column", "writer"),
+    [
+        ("binary", {"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}),
+        ("string", {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}),
+    ],
+)
+def test_what_the_decoder_reads_is_no_misfit(column: str, writer: Any) -> None:
+    assert evolve(schema(a=column), parse_schema(record(a=writer))) == Evolution()
+
+
+@pytest.mark.parametrize("before", [{}, {"s": "struct<foo: int>"}])
+def test_members_that_differ_in_case_only_are_one(before: dict[str, str]) -> None:
+    twins = [{"name": name, "type": "int"} for name in ("foo", "Foo", "bar")]
+    inner = {"type": "record", "name": "Inner", "fields": twins}
+    evolution = evolve(schema(**before), parse_schema(record(s=inner)))
+    assert [str(each) for each in evolution.changes] == (
+        ["add s.bar int"] if before else ["add s struct<foo: int, bar: int>"]
+    )
+    assert [str(each) for each in evolution.left_out] == [
+        "field s.Foo: its name differs from another one's in case only, which SQL does not tell apart"
+    ]
+
+
 @pytest.mark.parametrize(
     ("writer", "expected"),
     [
@@ -245,6 +295,8 @@ def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
         ({"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "timestamptz"),
         ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, "uuid"),
         ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, "fixed[12]"),
+        ({"type": "fixed", "name": "F", "size": 1024}, "fixed[1024]"),
+        ({"type": "fixed", "name": "F", "size": 1025}, "binary"),
         # A logical type that may not stand there is none (specification, "Logical Types").
         (logical("string", "date"), "string"),
         (logical("bytes", "decimal", precision=2, scale=3), "binary"),
@@ -252,6 +304,10 @@ def test_promotions_are_icebergs_and_no_others(before: str, after: str) -> None:
         ({"type": "enum", "name": "E", "symbols": ["A"]}, "string"),
         (["int"], "int"),
         (["string", "int"], "struct<string: string, int: int>"),
+        (
+            ["string", {"type": "enum", "name": "String", "symbols": ["A"]}],
+            "struct<string: string>",
+        ),
     ],
 )
 def test_the_type_of_a_column(writer: Any, expected: str) -> None:
@@ -285,6 +341,17 @@ def test_a_fingerprint_is_of_what_the_bytes_mean() -> None:
     fingerprint = parse_schema(base).fingerprint
     assert {parse_schema(each).fingerprint for each in same} == {fingerprint}
     assert fingerprint not in {parse_schema(each).fingerprint for each in other}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [["string", "null"], "int", {"type": "array", "items": "int"}],
+    ids=["of another branch", "of another type", "of a list"],
+)
+def test_a_default_that_does_not_fit_is_no_matter_of_records(kind: Any) -> None:
+    fields = [{"name": "a", "type": kind, "default": None}]
+    text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    assert parse_schema(text).root.value.fields[0].name == "a"
 
 
 def deep(levels: int) -> str:
@@ -334,5 +401,7 @@ def test_a_ledger_keeps_what_an_id_meant() -> None:
     ledger.check(TABLE, {7: "a", 8: "d"})
     with pytest.raises(SchemaRegistryChanged, match="another schema under id 7 than"):
         ledger.check(TABLE, {7: "c"})
+    again = SchemaLedger({7: UNKNOWN, 8: UNREADABLE}).with_schemas({7: "c", 8: "d"})
+    assert again.fingerprints == {7: "c", 8: "d"}
     with pytest.raises(BadBinding, match="is not a ledger of schemas"):
         SchemaLedger.parse(TABLE, "[1]")

@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.decoding.writers import FIXED_ID
 from planner.errors import FederationError, InternalError, LogUnavailable, UndecodableRecord
+from planner.evolution.writer_types import WriterIds
 from planner.offsets import OffsetRange
 from planner.ports import Decoded, LogBatch
 from planner.seam.watermark import Outcomes
@@ -37,10 +39,13 @@ SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 WAIT_S = 60.0
 
 
-def batch(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> DecodedBatch:
+def batch(
+    start: int, stop: int, partition: int = 0, *, bad: int = 0, writer_ids: WriterIds = None
+) -> DecodedBatch:
     rows = pa.RecordBatch.from_pylist([{"n": at} for at in range(start, stop)], SCHEMA)
     outcomes = Outcomes(rows=stop - start, skipped=bad)
-    return DecodedBatch(Decoded(rows, outcomes), (OffsetRange(partition, start, stop),))
+    decoded = Decoded(rows, outcomes, writer_ids=writer_ids)
+    return DecodedBatch(decoded, (OffsetRange(partition, start, stop),))
 
 
 def numbers(batch: DecodedBatch | None) -> list[int]:
@@ -123,6 +128,12 @@ def test_steps_are_joined_to_one_whose_ranges_are_whole() -> None:
     assert step.ranges == (OffsetRange(0, 0, 9), OffsetRange(1, 5, 7))
     assert step.decoded.outcomes == Outcomes(rows=11, skipped=2)
     assert numbers(step) == [0, 1, 2, 5, 6, 3, 4, 5, 6, 7, 8]
+
+
+def test_steps_that_are_joined_have_the_ids_of_all_if_all_are_known() -> None:
+    first, second = (batch(0, 1, writer_ids=frozenset({at})) for at in (7, 9))
+    assert joined([first, second]).decoded.writer_ids == frozenset({7, 9})
+    assert joined([first, batch(1, 2), second]).decoded.writer_ids is None
 
 
 def test_an_error_comes_behind_the_rows_before_it_and_again() -> None:
@@ -268,8 +279,14 @@ def channels() -> Iterator[tuple[Channel, Channel]]:
 
 @pytest.mark.parametrize(
     "sent",
-    [batch(0, 5), batch(7, 7), batch(0, 200_000, partition=3), batch(1, 3, bad=2)],
-    ids=["rows", "none", "many", "bad ones"],
+    [
+        batch(0, 5),
+        batch(7, 7),
+        batch(0, 200_000, partition=3),
+        batch(1, 3, bad=2),
+        batch(0, 2, writer_ids=frozenset({FIXED_ID, 7, 2**32 - 1})),
+    ],
+    ids=["rows", "none", "many", "bad ones", "of writers"],
 )
 def test_a_step_comes_across_whole(sent: DecodedBatch) -> None:
     with channels() as (ours, theirs):
@@ -280,6 +297,7 @@ def test_a_step_comes_across_whole(sent: DecodedBatch) -> None:
     assert result is not None
     assert result.ranges == sent.ranges
     assert result.decoded.outcomes == sent.decoded.outcomes
+    assert result.decoded.writer_ids == sent.decoded.writer_ids
     assert result.decoded.rows.equals(sent.decoded.rows)
 
 
@@ -331,7 +349,13 @@ def test_an_error_comes_across_with_its_facts() -> None:
 
 def says(theirs: Channel, body: bytes | None = None, **header: object) -> None:
     """Send a step that is right, but for its body and what its header says."""
-    right = {"ranges": [[0, 0, 1]], "outcomes": [1, 0, 0, 0], "epochs": [], "peak_bytes": 1}
+    right = {
+        "ranges": [[0, 0, 1]],
+        "outcomes": [1, 0, 0, 0],
+        "writer_ids": [7],
+        "epochs": [],
+        "peak_bytes": 1,
+    }
     rows = batch(0, 1).decoded.rows.serialize()
     theirs.send({**right, **header}, rows if body is None else body)
 
@@ -382,6 +406,8 @@ def test_rows_that_lie_end_the_channel(column: pa.Array, true: bytes, false: byt
         lambda theirs: says(theirs, ranges=[[0, 0.0, 1.0]]),
         lambda theirs: says(theirs, ranges=[[0, 0, 1 << 70]]),
         lambda theirs: says(theirs, epochs=[[0, "1"]]),
+        lambda theirs: says(theirs, writer_ids=["7"]),
+        lambda theirs: says(theirs, writer_ids=7),
         lambda theirs: theirs.send({"error": ["UndecodableRecord", ["bad"], {}]}),
         lambda theirs: theirs._socket.sendall(wire._LENGTHS.pack(5_000, 0) + b"[" * 5_000),
     ],

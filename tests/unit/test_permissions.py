@@ -281,13 +281,17 @@ def test_a_grant_that_does_not_fit_the_table_closes_it_without_telling_names(
     )
 
 
-def test_the_seam_is_told_to_those_who_see_every_row() -> None:
-    seam = ResolvedTable(FLOWS, Side.SEAM)
-    assert view(grant(without=("Secret",)), ADA, seam, SCHEMA) is None
-    with pytest.raises(
-        NotAllowed, match=r"^lake\.net\.flows\$seam counts rows that you may not"
-    ):
-        view(grant(rows="host = 'a'"), ADA, seam, SCHEMA)
+@pytest.mark.parametrize(
+    ("side", "what"), [(Side.SEAM, "seam counts"), (Side.SCHEMAS, "schemas tells of")]
+)
+def test_facts_of_the_table_are_told_to_those_who_see_every_row(side: Side, what: str) -> None:
+    table = ResolvedTable(FLOWS, side)
+    assert view(grant(without=("Secret",)), ADA, table, SCHEMA) is None
+    with pytest.raises(NotAllowed) as refused:
+        view(grant(rows="host = 'a'"), ADA, table, SCHEMA)
+    assert refused.value.message == (
+        f"lake.net.flows${what} rows that you may not see; read the table itself."
+    )
 
 
 def test_the_sides_of_a_table_are_restricted_as_the_table() -> None:

@@ -83,6 +83,14 @@ def test_what_the_client_takes_is_taken(options: dict[str, str]) -> None:
         ({"url": "http://a b"}, "url: it is no URL of a registry; write http"),
         (URL | {"proxy": "socks5://a"}, "proxy: it is no URL of a proxy; write http"),
         (URL | {"timeout": "soon"}, "timeout: it is no number; write one, 0 or more."),
+        (
+            URL | {"unknown_id_grace_s": "21"},
+            "unknown_id_grace_s: it is no number of seconds up to 20; write one, 0 or more.",
+        ),
+        (
+            URL | {"unknown_id_grace": "3"},
+            "unknown_id_grace: unknown option of schema registries; did you mean unknown_id_grace_s?",
+        ),
         (URL | {"ssl.ca.location": "/no/such"}, "ssl.ca.location: there is no such file; name a file in PEM."),
         (
             URL | {"ssl.key.location": __file__},
@@ -212,6 +220,18 @@ def test_settings_with_a_mistake_in_a_registry_do_not_load(
     with pytest.raises(BadConfig) as caught:
         load(str(site))
     assert caught.value.message == problem.format(site=site)
+
+
+def test_the_grace_time_of_unknown_ids_is_a_setting(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.write_text(
+        f'{WELL}[schema_registry]\nurl = "http://a"\nunknown_id_grace_s = 3\n'
+        '[schema_registries.plant]\nurl = "http://c"\n'
+    )
+    monkeypatch.setenv("THERMOCLINE_SCHEMA_REGISTRIES__PLANT__UNKNOWN_ID_GRACE_S", "0.5")
+    sections = load(str(site)).registries
+    assert [each["unknown_id_grace_s"] for each in sections.values()] == ["3", "0.5"]
 
 
 def test_the_client_is_loaded_by_who_asks_a_registry_alone() -> None:

@@ -11,14 +11,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.registry.decoders import Answer, shipped_decoder
+from connectors.registry.decoders import Answer, Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.shipping import SILENCE_S, SchemaShipping
 from connectors.registry.texts import UnknownSchema, WriterText
-from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, TieringConflict
+from planner.errors import (
+    SchemaIncompatible,
+    SchemaRegistryChanged,
+    SchemaRegistryUnavailable,
+    TieringConflict,
+    TooManySchemas,
+)
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolving
-from planner.evolution.ledger import SCHEMAS, UNKNOWN, SchemaLedger
+from planner.evolution.ledger import MAX_IDS, SCHEMAS, UNKNOWN, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
@@ -51,9 +57,11 @@ class Registry:
     texts: dict[int, str] = field(default_factory=dict)
     versions_of: dict[str, dict[int, int]] = field(default_factory=dict)
     up: bool = True
+    #: After so many requests it is away.
+    up_to: int | None = None
     requests: list[Any] = field(default_factory=list)
 
-    def of(self, _: str) -> Any:
+    def of(self, *_: str) -> Any:
         return self
 
     def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
@@ -65,13 +73,15 @@ class Registry:
             for each in ids
         }
 
-    def versions(self, subject: str, *, timeout_s: float) -> dict[int, int] | UnknownSchema:
+    def versions(
+        self, subject: str, *, timeout_s: float, max_age_s: float
+    ) -> dict[int, int] | UnknownSchema:
         self._answer(subject)
         return self.versions_of.get(subject) or UnknownSchema(f"subject {subject}")
 
     def _answer(self, what: object) -> None:
         self.requests.append(what)
-        if not self.up:
+        if not self.up or (self.up_to is not None and len(self.requests) > self.up_to):
             raise SchemaRegistryUnavailable("the schema registry does not answer.")
 
 
@@ -102,9 +112,9 @@ def test_ids_of_a_ledger_are_asked_for_once() -> None:
     for _ in range(3):
         shipment = shipping.of_ledger(TABLE, bound)
     assert registry.requests == [[7, 8]]
-    # Of 8, which was deleted, nothing is known: records may have none of it.
+    # Of 8, which was deleted, nothing is known: records may have none of it. 9 is decided by the ledger alone.
     assert list(shipment.answers) == [7]
-    assert shipment.fingerprints == {7: FINGERPRINT}
+    assert shipment.fingerprints == {7: FINGERPRINT, 9: UNKNOWN}
 
 
 def test_an_outage_stops_nothing_that_needs_no_schema() -> None:
@@ -122,6 +132,44 @@ def test_a_ledger_with_another_schema_under_an_id_stops_its_table() -> None:
     shipping = SchemaShipping(Registry({7: LONG}).of)
     with pytest.raises(SchemaRegistryChanged, match="another schema under id 7"):
         shipping.of_ledger(TABLE, binding({7: "another"}))
+
+
+def test_a_schema_that_was_late_is_asked_for_again_once_the_ledger_has_it() -> None:
+    registry = Registry()
+    decoders = Decoders(registry.of)
+    decoders.ask(str(TABLE), binding(), [7])
+    registry.texts[7] = LONG
+    bound = binding({7: FINGERPRINT})
+    for _ in range(2):
+        decoder = decoders(str(TABLE), SCHEMA, bound)
+    assert registry.requests == [[7], [7]]
+    assert decoder.decode(raw_batch(framed(7, b"\2"))).rows.column("id").to_pylist() == [1]
+    registry.texts[8] = text("int")
+    with pytest.raises(SchemaRegistryChanged, match="under id 8"):
+        decoders.ask(str(TABLE), binding({8: FINGERPRINT}), [8])
+
+
+def test_fields_of_other_records_are_none_that_a_person_dropped() -> None:
+    other = '{"type":"record","name":"Refund","fields":[{"name":"why","type":"string"}]}'
+    registry = Registry({7: LONG, 8: other, 9: f"[{LONG},{other}]"})
+    entries = {
+        number: parse_schema(each).fingerprint for number, each in registry.texts.items()
+    }
+    decoders = Decoders(registry.of)
+    for record, paths in (("Order", {("id",)}), ("Refund", {("why",)})):
+        bound = binding(entries, record=record)
+        assert decoders.paths_of_ledger(str(TABLE), bound) == paths
+
+
+def test_a_table_follows_its_record_among_those_of_a_union() -> None:
+    wider = LONG.replace("}]", '},{"name":"sum","type":"double"}]')
+    other = '{"type":"record","name":"Refund","fields":[{"name":"why","type":"string"}]}'
+    bound = binding(record="Order")
+    table = Table(bound.properties())
+    registry = Registry({7: f"[{other},{wider}]"}, {"orders-value": {1: 7}})
+    done = SchemaFollower(registry.of, table.commit).follow(TABLE, bound)
+    assert done is not None
+    assert [str(change) for each in done for change in each.changes] == ["add sum double"]
 
 
 def test_a_table_of_json_ships_nothing_and_asks_nothing() -> None:
@@ -144,15 +192,26 @@ def test_a_tail_has_the_schemas_of_its_subject_and_says_when_none_can_be_had() -
     assert list(shipping.of_tail(TABLE, binding({7: FINGERPRINT}))) == [7]
 
 
+def test_a_tail_goes_on_over_records_whose_id_the_ledger_has_as_unknown() -> None:
+    registry = Registry({7: LONG}, {"orders-value": {1: 7}})
+    bound = replaced(binding({7: FINGERPRINT, 9: UNKNOWN}), on_error="skip")
+    answers = SchemaShipping(registry.of).of_tail(TABLE, bound)
+    decoder = shipped_decoder(str(TABLE), SCHEMA, bound, answers)
+    decoded = decoder.decode(raw_batch(framed(7, b"\2"), framed(9, b"\2")))
+    assert (decoded.needs, decoded.rows.column("id").to_pylist()) == (frozenset(), [1])
+
+
 @dataclass
 class Table:
     """The properties that ``SchemaFollower`` commits to."""
 
     properties: dict[str, str]
+    commits: int = 0
 
     def commit(self, _: TableName, decide: Decide) -> Evolving | None:
         evolving = decide(SCHEMA, self.properties)
         if evolving is not None:
+            self.commits += 1
             self.properties[SCHEMAS] = evolving.ledger
         return evolving
 
@@ -184,12 +243,73 @@ def test_versions_are_asked_for_now_and_then_and_a_silent_registry_by_one_table(
     assert SCHEMA_EVOLUTION in table.properties
 
 
+def test_all_ids_of_a_publish_are_one_commit() -> None:
+    table = Table(binding().properties())
+    registry = Registry({7: LONG, 8: text("int")})
+    follower = SchemaFollower(registry.of, table.commit)
+    follower.take_up(TABLE, binding(), range(7, 40))
+    assert table.commits == 1
+    ledger = SchemaLedger.parse(TABLE, table.properties[SCHEMAS])
+    assert (ledger.fingerprints[7], ledger.unknown) == (FINGERPRINT, frozenset(range(9, 40)))
+
+
+def test_what_does_not_fit_stops_none_of_those_before_it() -> None:
+    table = Table(binding().properties())
+    texts = {7: LONG, 8: text("string"), 9: text("int")}
+    follower = SchemaFollower(Registry(texts).of, table.commit)
+    with pytest.raises(SchemaIncompatible, match="schema id 8 "):
+        follower.take_up(TABLE, binding(), texts)
+    assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
+
+
+def test_more_ids_than_a_ledger_takes_are_named_and_not_asked_for() -> None:
+    ledger = dict.fromkeys(range(1, MAX_IDS - 1), "x")
+    registry, table = Registry(), Table(binding(ledger).properties())
+    follower = SchemaFollower(registry.of, table.commit)
+    with pytest.raises(TooManySchemas) as refused:
+        follower.take_up(TABLE, binding(ledger), range(MAX_IDS - 10, MAX_IDS + 1000))
+    assert refused.value.message == (
+        "lake.shop.orders: its records have 1,001 schema ids (9999, 10000, 10001, 10002, 10003) beside the 9,998 of its "
+        "ledger, which takes 10,000; if they are no Avro behind ids of its registry, correct their producer and skip them (`thermocline skip "
+        'lake.shop.orders`); entries of property thermocline.schemas that are "unknown" may be removed once their records '
+        "are tiered."
+    )
+    assert (registry.requests, table.commits) == ([], 0)
+    # Those of several statements count together.
+    decoders = Decoders(registry.of)
+    decoders.ask(str(TABLE), binding(ledger), [50_000, 50_001])
+    with pytest.raises(TooManySchemas, match="its records have 3 schema ids"):
+        decoders.ask(str(TABLE), binding(ledger), [50_002])
+
+
 def test_an_unknown_id_that_was_registered_since_is_taken_up() -> None:
     table = Table(binding({7: UNKNOWN}).properties())
     registry = Registry({7: LONG}, {"orders-value": {1: 7}})
     follower = SchemaFollower(registry.of, table.commit)
     follower.follow(TABLE, binding({7: UNKNOWN}))
     assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
+
+
+def test_thousands_of_ids_without_a_schema_are_asked_for_in_turns_and_taken_up_at_once() -> (
+    None
+):
+    table = Table(binding().properties())
+    registry = Registry({7: LONG})
+    follower = SchemaFollower(registry.of, table.commit)
+    ids = [7, *range(1_000, 3_000)]
+    follower.take_up(TABLE, binding(), ids)
+    entries = json.loads(table.properties[SCHEMAS])
+    assert entries == {str(each): UNKNOWN for each in ids} | {"7": FINGERPRINT}
+    assert table.commits == 1
+    assert [each for some in registry.requests for each in some] == ids
+    assert max(map(len, registry.requests)) == 300
+    # What was answered before the registry went away is not asked for again.
+    late = Registry({7: LONG})
+    decoders = Decoders(late.of)
+    late.up_to = 2
+    with pytest.raises(SchemaRegistryUnavailable):
+        decoders.ask(str(TABLE), binding(), ids)
+    assert len(decoders.answers(str(TABLE), binding())) == 600
 
 
 @pytest.mark.parametrize("newest", [{}, {7: UNKNOWN}])

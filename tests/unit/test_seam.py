@@ -1,7 +1,11 @@
 import pyarrow as pa
 
+from planner.evolution.ledger import UNKNOWN, UNREADABLE, SchemaLedger
 from planner.offsets import OffsetRange
+from planner.seam.binding import Binding
 from planner.seam.cut import plan_cut
+from planner.seam.formats import AvroFormat
+from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
 from planner.seam.seam_table import SEAM_SCHEMA, PinFacts, TailFacts, seam_rows
 from planner.seam.time_travel import cut_until
 from planner.seam.watermark import Skip
@@ -65,3 +69,39 @@ def test_the_seam_tells_what_is_read_of_the_tail_and_when_the_rest_is() -> None:
 
 def test_an_unbound_table_has_no_seam() -> None:
     assert seam_rows(plan_cut(pin(binding=None), None)) == []
+
+
+def test_the_seam_tells_how_many_schemas_the_ledger_has() -> None:
+    def facts(binding: Binding) -> list[tuple[object, object]]:
+        value = pin(10)
+        object.__setattr__(value, "binding", binding)
+        rows = seam_rows(plan_cut(value, bounds((0, 15))))
+        return [(row["schema_ids"], row["schema_era"]) for row in rows]
+
+    ledger = SchemaLedger({7: "a", 8: UNKNOWN}, 3)
+    assert facts(Binding("flows", AvroFormat(ledger=ledger))) == [(2, 3)]
+    assert facts(Binding("flows")) == [(None, None)]
+
+
+def test_the_schemas_of_a_cut_are_those_of_its_ledger_and_what_the_tail_had() -> None:
+    ledger = SchemaLedger({5: "a", 6: "b", 7: "c", 8: UNKNOWN, 9: UNREADABLE})
+    facts = [
+        SchemaFacts(5, "a", "shop.Order", (("orders-value", 1), ("orders-value", 3))),
+        SchemaFacts(6, "other", "shop.Order", (("orders-value", 2),)),
+        SchemaFacts(8, "found since"),
+        SchemaFacts(11, "d", "shop.Return"),
+        SchemaFacts(12, UNKNOWN),
+    ]
+    rows = schema_rows(Binding("orders", AvroFormat(ledger=ledger)), facts)
+    table = pa.Table.from_pylist(rows, schema=SCHEMAS_SCHEMA)
+    assert [tuple(row.values()) for row in table.to_pylist()] == [
+        (5, "orders-value", 1, "shop.Order", "same"),
+        (5, "orders-value", 3, "shop.Order", "same"),
+        (6, "orders-value", 2, "shop.Order", "changed"),
+        (7, None, None, None, "not asked"),
+        (8, None, None, None, "unknown"),
+        (9, None, None, None, "unknown"),
+        (11, None, None, "shop.Return", "new"),
+        (12, None, None, None, "unknown"),
+    ]
+    assert schema_rows(Binding("flows"), []) == []

@@ -38,6 +38,7 @@ from planner.reading.shares import split_ranges, split_read
 from planner.schema import Column
 from planner.seam.cut import Increment, TableCut, cold_cut, plan_cut
 from planner.seam.incremental import narrow, parse_after
+from planner.seam.schemas_table import SCHEMAS_SCHEMA
 from planner.seam.seam_table import SEAM_SCHEMA
 from planner.seam.time_travel import cut_until
 from planner.statement.conditions import conjuncts
@@ -73,6 +74,7 @@ def read(
         (Side.COLD, ColdMode.WHOLE, ()),
         (Side.TAIL, ColdMode.NONE, TAIL),
         (Side.SEAM, ColdMode.NONE, ()),
+        (Side.SCHEMAS, ColdMode.NONE, ()),
     ],
 )
 def test_a_side_is_read_alone(
@@ -81,7 +83,8 @@ def test_a_side_is_read_alone(
     value = read(side=side)
     assert (value.side, value.cold, value.tail) == (side, cold, tail)
     assert value.scans_cold is (cold is ColdMode.WHOLE)
-    assert schema_of(side, PIN.schema) is (SEAM_SCHEMA if side is Side.SEAM else PIN.schema)
+    facts = {Side.SEAM: SEAM_SCHEMA, Side.SCHEMAS: SCHEMAS_SCHEMA}
+    assert schema_of(side, PIN.schema) is facts.get(side, PIN.schema)
 
 
 def test_of_a_cut_that_ends_in_the_snapshot_ranges_are_read() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -76,9 +76,9 @@ def follower(
             ranges: Iterable[OffsetRange],
             pieces: Iterable[pa.RecordBatch],
             confirm: Callable[[], None],
-            epochs: Mapping[int, int],
+            *others: Any,
         ) -> None:
-            add(ranges, noted(pieces), confirm, epochs)
+            add(ranges, noted(pieces), confirm, *others)
 
         generation.add = adding  # type: ignore[method-assign, assignment]
         stepped = Follower(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import click
 import pyarrow as pa
 
 from connectors.decoding.avro.columns import columns_from
-from connectors.decoding.json.renames import read_renames
-from connectors.decoding.json.wishes import Wishes, declared_columns
+from connectors.decoding.fields import VALUE
+from connectors.decoding.framing import Side
+from connectors.decoding.json.renames import read_renames, with_fields
+from connectors.decoding.json.wishes import Wishes, declared_columns, unfit_renames
+from connectors.decoding.plain import PLAIN_TYPES
 from connectors.iceberg.create import RESERVED_NAMES, NewTable, create_table
 from connectors.kafka.clusters import KafkaClusters
 from connectors.registry.options import section_of
@@ -32,16 +35,24 @@ from planner.ports import Log
 from planner.schema import METADATA_TYPES, Column, EpochUnit
 from planner.seam.binding import Binding, OnError
 from planner.seam.cut import LogBounds
-from planner.seam.formats import JsonFormat, JsonMode, RecordFormat
+from planner.seam.formats import FORMATS, AvroFormat, JsonFormat, JsonMode, RecordFormat
+from planner.seam.keys import KeyFormat
 from planner.seam.watermark import Watermark
 from planner.sql_text import FieldPath, read_path, spell, spelled, split_name
-from planner.type_text import parse_type
+from planner.type_text import parse_type, type_text
 from thermocline.config.settings import Settings, load
-from thermocline.inferring import inferred_columns, newest_records, refused, report
+from thermocline.inferring import (
+    inferred_columns,
+    newest_records,
+    refuse_ids_in_headers,
+    refused,
+    report,
+)
+from thermocline.key_columns import KeyOptions, new_key
 from thermocline.options import option, options, takes
 from thermocline.schema_columns import described, left_out, registered, schema_of_records
 
-FormatName = Literal["json", "avro"]
+FormatName = Literal["json", "avro", "raw", "string"]
 
 
 @options
@@ -62,8 +73,8 @@ class NewTableOptions:
     infer: bool = option(help="Take the columns from the topic's newest records.")
     format: FormatName | None = option(
         default=None,
-        help="What records are: json, or avro with columns from a schema registry. Default: json, and with --infer "
-        "what the newest records are.",
+        help="What records are: json; avro with columns from a schema registry; raw bytes or a string, as the one column "
+        "value. Default: json, and with --infer what the newest records are.",
     )
     schema: str | None = option(
         metavar="SUBJECT[:VERSION]",
@@ -72,7 +83,7 @@ class NewTableOptions:
     registry: str = option(
         default="",
         metavar="NAME",
-        help="Of avro: the registry, of [schema_registries.NAME]; default: that of [schema_registry].",
+        help="Of avro, also of keys: the registry, of [schema_registries.NAME]; default: that of [schema_registry].",
     )
     schema_fixed: bool = option(
         help="Of avro: records have no schema id in front; all have this version of the schema."
@@ -80,6 +91,18 @@ class NewTableOptions:
     record: str | None = option(
         metavar="FULL.NAME",
         help="Of avro: the records that become rows, where the topic has several kinds.",
+    )
+    key_format: KeyFormat | None = option(
+        default=None,
+        help="What keys of records are, which fill a column then; default: they fill none.",
+    )
+    key_column: str | None = option(
+        metavar="NAME[:TYPE]",
+        help="The column of keys, of json with its type; default: key.",
+    )
+    key_schema: str | None = option(
+        metavar="SUBJECT[:VERSION]",
+        help="Of avro: the schema of all keys; default: the newest of subject TOPIC-key.",
     )
     leave_out: tuple[str, ...] = option(
         metavar="NAME",
@@ -118,9 +141,9 @@ class NewTableOptions:
 
     def check(self) -> None:
         """Raise BadConfig for options that contradict each other."""
-        if not (self.infer or self.columns or self.format == "avro"):
+        if not (self.infer or self.columns or self.format in ("avro", *PLAIN_TYPES)):
             raise BadConfig("give --infer, or each column with --column.")
-        if self.leave_out and not (self.infer or self.format == "avro"):
+        if self.leave_out and not (self.infer or self.format in ("avro", *PLAIN_TYPES)):
             raise BadConfig(
                 "--leave-out goes with --infer: other columns are those of --column."
             )
@@ -131,19 +154,41 @@ class NewTableOptions:
 
     def check_format(self, name: str) -> None:
         """Raise BadConfig for an option that means nothing for records of this format."""
-        options = {
+        of_avro = {
             "--schema": self.schema,
-            "--registry": self.registry,
+            "--registry": self.registry if self.key_format != "avro" else "",
             "--schema-fixed": self.schema_fixed,
             "--record": self.record,
         }
-        for option_name, value in options.items():
+        if name in PLAIN_TYPES:
+            self._check_plain(name, of_avro)
+        for option_name, value in of_avro.items():
             if value and name == "json":
                 raise BadConfig(
                     f"{option_name} means nothing for records of JSON; it goes with --format avro."
                 )
         if self.json_mode and name == "avro":
             raise BadConfig("--json-mode means nothing for records of Avro; leave it out.")
+
+    def _check_plain(self, name: str, of_avro: Mapping[str, object]) -> None:
+        others = {
+            **of_avro,
+            "--infer": self.infer,
+            "--column": self.columns,
+            "--leave-out": self.leave_out,
+            "--epoch": self.epochs,
+            "--floor": self.floors,
+            "--json-mode": self.json_mode,
+        }
+        for option_name, value in others.items():
+            if value:
+                raise BadConfig(
+                    f"{option_name} means nothing for --format {name}, whose records are the one column {VALUE} "
+                    f"{type_text(PLAIN_TYPES[name])}; leave it out."
+                )
+
+    def key(self) -> KeyOptions | None:
+        return KeyOptions.of(self.key_format, self.key_column, self.key_schema)
 
     def binding(self, form: RecordFormat) -> Binding:
         return Binding(self.topic, form, on_error=self.on_error, kafka=self.kafka)
@@ -175,6 +220,7 @@ def command(config: str | None, chosen: NewTableOptions, table: str) -> None:
     settings = load(config).require_catalogs()
     name = TableName.parse(table)
     chosen.check()
+    key = chosen.key()
     if chosen.format or not chosen.infer:
         chosen.check_format(chosen.format or "json")
     wishes = chosen.wishes()
@@ -182,6 +228,9 @@ def command(config: str | None, chosen: NewTableOptions, table: str) -> None:
         address = chosen.binding(JsonFormat()).address
         bounds = log.measure([address])[address]
         payload = _find(settings, chosen, wishes, log, bounds)
+        if key is not None:
+            payload = _with_key(payload, key, settings, chosen)
+        refuse_ids_in_headers(log, bounds, _sides_with_ids(payload.binding))
     extra = [KAFKA_KEY] * chosen.with_key + [KAFKA_HEADERS] * chosen.with_headers
     first = create_table(
         settings.catalogs,
@@ -193,6 +242,7 @@ def command(config: str | None, chosen: NewTableOptions, table: str) -> None:
             sort_by=chosen.sort_by,
             comment=chosen.comment,
             floors=wishes.floors,
+            key_column="" if key is None else key.name,
         ),
         first_watermark(bounds, payload.binding),
         replaces=chosen.replaces,
@@ -215,11 +265,34 @@ class _Payload:
     lines: list[str]
 
 
+def _with_key(
+    payload: _Payload, key: KeyOptions, settings: Settings, chosen: NewTableOptions
+) -> _Payload:
+    key.check_beside(payload.columns)
+    new = new_key(key, chosen.topic, settings.registries, chosen.registry)
+    return _Payload(
+        (new.column, *payload.columns),
+        replace(payload.binding, key=new.key),
+        [new.line, *payload.described],
+        payload.lines,
+    )
+
+
+def _sides_with_ids(binding: Binding) -> Iterator[Side]:
+    """Yield what has the id of an Avro schema in front."""
+    if isinstance(binding.format, AvroFormat) and binding.format.fixed is None:
+        yield "value"
+    if binding.key is not None and binding.key.format == AvroFormat.name:
+        yield "key"
+
+
 def _find(
     settings: Settings, chosen: NewTableOptions, wishes: Wishes, log: Log, bounds: LogBounds
 ) -> _Payload:
     if chosen.format == "avro":
         return _of_registry(settings, chosen, wishes, ())
+    if chosen.format in PLAIN_TYPES:
+        return _plain(chosen, wishes, chosen.format)
     binding = chosen.binding(JsonFormat(chosen.json_mode or "strict"))
     if not chosen.infer:
         payload, refusals = declared_columns(wishes)
@@ -236,6 +309,17 @@ def _find(
     inferred = inferred_columns(newest, wishes, binding, settings.registries)
     lines = report(newest, inferred, settings.clusters, binding.address)
     return _Payload(inferred.columns, binding, list(map(_described, inferred.columns)), lines)
+
+
+def _plain(chosen: NewTableOptions, wishes: Wishes, name: str) -> _Payload:
+    """Return the one column of records that are one value. Raises BadBinding for a rename of another."""
+    binding = chosen.binding(FORMATS[name]())
+    column = Column(0, wishes.renames.get(VALUE, VALUE), PLAIN_TYPES[name])
+    refusals = unfit_renames(wishes.renames, (column,), (VALUE,), {})
+    if refusals:
+        raise refused(refusals, f"topic {binding.address}")
+    columns = with_fields((column,), wishes.renames)
+    return _Payload(columns, binding, list(map(_described, columns)), [])
 
 
 def _of_registry(

@@ -23,18 +23,18 @@ from planner.errors import BadConfig, Unavailable
 from proxy.process.memory import free_memory
 from thermocline.client import connected
 from thermocline.demo.broker import StartGuard, free_ports
+from thermocline.demo.drift import avro_drift, json_drift
+from thermocline.demo.events import Events, JsonEvents
 from thermocline.demo.feeds import FEEDS
 from thermocline.demo.observer import Observation, ObservedTable, verdict
 from thermocline.demo.screen import LiveScreen, PlainScreen
 from thermocline.demo.snippets import printed
 from thermocline.demo.traffic import Traffic
-from thermocline.demo.world import World, running_world
+from thermocline.demo.world import DemoFormat, World, jar_sets, java_of_extra, running_world
 from thermocline.options import option, options, takes
 
 #: How long events flow where there is no terminal to end it.
 UNATTENDED_S = 60.0
-#: Newer agents begin to send a field without a column; later its owner adds the column.
-UPGRADE_AFTER_S, COLUMN_AFTER_S, SCHEMA_DELAY_S = 15.0, 12.0, 3.0
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
 _ASK_EVERY_S = 0.5
@@ -50,6 +50,11 @@ class DemoOptions:
     )
     check: bool = option(
         help="Compare the final answer with the ledger; exit 1 on any difference."
+    )
+    format: DemoFormat = option(
+        default="json",
+        show_default=True,
+        help="What records are. Of avro they are behind a schema registry, and get new schemas while all runs.",
     )
     rate: int = option(
         type=click.IntRange(10, 20_000),
@@ -97,11 +102,14 @@ def command(chosen: DemoOptions) -> None:
     seconds = chosen.seconds or (UNATTENDED_S if unattended else math.inf)
     _on_signals(_unwind)
     try:
-        with _folder(chosen.keep) as (folder, start_guard), contextlib.ExitStack() as stack:
+        with _folder(chosen) as (folder, start_guard), contextlib.ExitStack() as stack:
             port = choose_port(chosen.port)
             with screen.setting_up():
                 world = stack.enter_context(
-                    running_world(folder, port, chosen.interval_s, screen.step, start_guard)
+                    running_world(
+                        *(folder, port, chosen.interval_s, screen.step, start_guard),
+                        record_format=chosen.format,
+                    )
                 )
             equal = _run(world, screen, chosen, seconds)
             screen.say("stopping Spark, the server and the broker …")
@@ -116,8 +124,10 @@ def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float)
     """Events and pictures until time or Ctrl-C; True unless something differs from the ledger."""
     demo = Observation([ObservedTable(feed) for feed in FEEDS], chosen.rate)
     bootstrap, rate_of_each = world.broker.bootstrap, chosen.rate // len(FEEDS)
+    events, drift = _events(world, demo)
     traffics = [
-        Traffic(bootstrap, t.feed, t.ledger, rate_of_each, chosen.seed) for t in demo.tables
+        Traffic(bootstrap, each, table.ledger, rate_of_each, chosen.seed)
+        for table, each in zip(demo.tables, events, strict=True)
     ]
     flush_s = 2.0
     try:
@@ -127,7 +137,6 @@ def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float)
             screen.live(demo, world.port),
             connected(world.uri) as client,
         ):
-            drift = _drift(world, demo, traffics)
             while demo.elapsed_s < seconds or (chosen.check and not demo.all_published):
                 if demo.elapsed_s > seconds + FIRST_PUBLISH_S:
                     raise Unavailable(
@@ -146,28 +155,16 @@ def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float)
     return verdict(world, demo.tables, traffics, screen.say, whole=chosen.check)
 
 
-def _drift(world: World, demo: Observation, traffics: Sequence[Traffic]) -> Iterator[None]:
-    """Fields that appear: ignored while no column asks for them, then added as columns while all runs.
+def _events(world: World, demo: Observation) -> tuple[Sequence[Events], Iterator[None]]:
+    """Return what producers send of each table, and how it changes."""
+    if world.registry is None:
+        plain = [JsonEvents(table.feed) for table in demo.tables]
+        return plain, json_drift(world, demo, plain)
+    from thermocline.demo.avro import AvroEvents
 
-    Not before the first publish: rows tiered before a column was added stay NULL in it, which is to be seen.
-    """
-    while demo.elapsed_s < UPGRADE_AFTER_S:
-        yield
-    for table, traffic in zip(demo.tables, traffics, strict=True):
-        traffic.upgraded = True
-        table.later = f"new field {table.feed.later}: ignored"
-    while demo.elapsed_s < UPGRADE_AFTER_S + COLUMN_AFTER_S or not demo.all_published:
-        yield
-    for table in demo.tables:
-        world.add_column(table.feed)
-    # The server looks at the catalog once a second.
-    end_s = demo.elapsed_s + SCHEMA_DELAY_S
-    while demo.elapsed_s < end_s:
-        yield
-    for table in demo.tables:
-        table.later, table.later_is_column = f"{table.feed.later}: a column now", True
-    while True:
-        yield
+    url = world.registry.url
+    behind = [AvroEvents(table.feed, url) for table in demo.tables]
+    return behind, avro_drift(world, demo, behind)
 
 
 def _on_signals(handler: Callable[[int, FrameType | None], NoReturn]) -> None:
@@ -190,18 +187,18 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _folder(keep: Path | None) -> Iterator[tuple[Path, StartGuard]]:
+def _folder(chosen: DemoOptions) -> Iterator[tuple[Path, StartGuard]]:
     """Make the folder to work in; all that runs there is started by what comes with it."""
-    if keep is not None:
+    if (keep := chosen.keep) is not None:
         try:
             keep.mkdir(parents=True)
         except OSError as error:
             what = f"the folder cannot be made ({error.strerror})"
             raise BadConfig(f"--keep: {what}; name a new one.") from error
-        check_machine(keep)
+        check_machine(keep, chosen.format)
         yield keep.resolve(), child_guard.start
         return
-    check_machine(Path(tempfile.gettempdir()))
+    check_machine(Path(tempfile.gettempdir()), chosen.format)
     folder = Path(tempfile.mkdtemp(prefix="thermocline-demo-")).resolve()
     guard = child_guard.FolderGuard(folder)
     try:
@@ -216,27 +213,35 @@ NEEDED_MEMORY_BYTES = 2_500_000_000
 NEEDED_DISK_BYTES = 2_000_000_000
 #: Kafka and Iceberg jars, twice while they are unpacked.
 NEEDED_CACHE_BYTES = 300_000_000
+#: The same of a registry: 512 MB of heap and its native parts; a program and its archive.
+REGISTRY_MEMORY_BYTES = 700_000_000
+REGISTRY_CACHE_BYTES = 500_000_000
 #: Where the demo's server listens if it may.
 PORTS = range(31337, 31437)
 
 
-def check_machine(folder: Path) -> None:
+def check_machine(folder: Path, record_format: DemoFormat) -> None:
     """Refuse a machine the demo cannot run on. ``folder`` is where it will work; it exists.
 
     Raises:
         BadConfig: no Java or an old one, too little memory or disk; the sentence says what to do.
     """
     jars.java()
+    memory_bytes, cache_bytes = NEEDED_MEMORY_BYTES, NEEDED_CACHE_BYTES
+    if record_format == "avro":
+        java_of_extra()
+        memory_bytes += REGISTRY_MEMORY_BYTES
+        cache_bytes += REGISTRY_CACHE_BYTES
     remedy = "; end other programs, or raise the limit of the container or shell it runs in"
-    _check("memory", NEEDED_MEMORY_BYTES, free_memory(), remedy)
+    _check("memory", memory_bytes, free_memory(), remedy)
     room = " where it would work; make room, or set {} to a folder on a larger disk"
     remedy = f"{room.format('TMPDIR')}, or name one with --keep"
     _check("disk", NEEDED_DISK_BYTES, shutil.disk_usage(folder).free, remedy)
-    if not (jars.is_resolved("kafka") and jars.is_resolved("iceberg")):
+    if not all(map(jars.is_resolved, jar_sets(record_format))):
         cache = jars.cache_folder()
         cache.mkdir(parents=True, exist_ok=True)
         remedy = room.format("XDG_CACHE_HOME")
-        _check("disk", NEEDED_CACHE_BYTES, shutil.disk_usage(cache).free, remedy)
+        _check("disk", cache_bytes, shutil.disk_usage(cache).free, remedy)
 
 
 def choose_port(requested: int | None) -> int:

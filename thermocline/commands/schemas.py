@@ -15,19 +15,27 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.store import IcebergStore
 from connectors.registry.decoders import Decoders
+from connectors.registry.facts import mark_of, record_name
 from connectors.registry.registries import SchemaRegistries
-from connectors.registry.subjects import SubjectVersion, lacking, of_topic, subjects_of
+from connectors.registry.subjects import (
+    SubjectVersion,
+    followed,
+    lacking,
+    of_topic,
+    subjects_of,
+)
 from connectors.registry.table_schemas import take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
-from planner.evolution.changes import Evolution, Path, evolve
-from planner.evolution.ledger import UNKNOWN, SchemaLedger
+from planner.evolution.changes import Evolution, Path, evolve, schema_of_rows
+from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
+from planner.seam.schemas_table import state_of
 from thermocline.catalog_access import catalog_roots
 from thermocline.commands.repair import Repair, committer_of, repair_command
 from thermocline.config.settings import Settings, load
@@ -77,7 +85,7 @@ def _as_of_today(
     # Of an empty ledger: what its ids meant before is no matter here.
     today = replace(binding, format=replace(form, ledger=SchemaLedger({}, form.era + 1)))
     decoders.ask(str(name), today, tuple(ids))
-    return decoders.writers(today)
+    return decoders.writers(str(name), today)
 
 
 @contextmanager
@@ -151,26 +159,13 @@ def _row(
     subjects: tuple[tuple[str, int], ...],
     writer: WriterSchema | Unknown | None,
 ) -> dict[str, Any]:
-    today = UNKNOWN if isinstance(writer, Unknown) else writer and writer.fingerprint
-    state = "same" if today == fingerprint else "changed"
-    if fingerprint == UNKNOWN:
-        state = "unknown"
-    elif today is None:
-        state = "not asked"
     return {
         "id": number,
         "subjects": [list(each) for each in subjects],
-        "record": _record(writer),
-        "state": state,
+        "record": record_name(writer),
+        "state": state_of(fingerprint, mark_of(writer)),
         "fingerprint": fingerprint,
     }
-
-
-def _record(writer: WriterSchema | Unknown | None) -> str | None:
-    if not isinstance(writer, WriterSchema):
-        return None
-    value = writer.root.value
-    return value.name or value.kind
 
 
 def _subjects(table: _Table, number: int) -> tuple[tuple[str, int], ...]:
@@ -242,7 +237,8 @@ def _report(
 
 def _planned(table: _Table) -> Iterator[_Step]:
     """Plan each schema upon those before it."""
-    versions = lacking(table.registry, table.binding, table.form)
+    subjects = followed(table.registry, table.binding, table.form)
+    versions = lacking(subjects, table.binding, table.form)
     writers = table.writers([each.id for each in versions]) if versions else Writers()
     schema = table.schema
     earlier = table.earlier() if versions else frozenset()
@@ -264,10 +260,13 @@ def _step(
     writer: WriterSchema,
     earlier: Collection[Path],
 ) -> tuple[_Step, Evolution]:
-    if table.form.record not in (None, writer.root.value.name):
-        note = f"all its records: they are {_record(writer)}, not {table.form.record}"
+    rows = schema_of_rows(writer, table.form.record)
+    if rows is None:
+        note = f"all its records: they are {record_name(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()
-    evolution = evolve(schema, writer, earlier)
+    evolution = evolve(
+        schema, rows, earlier, table.form.units, table.binding.key_column(schema)
+    )
     left_out = tuple(map(str, evolution.left_out))
     misfits = tuple(map(str, evolution.misfits))
     changes = tuple(map(str, evolution.changes))
@@ -305,7 +304,7 @@ def _evolve(config: str | None, table: str, as_json: bool) -> None:
                 opened.decoders,
                 lambda table, decide: evolve_table(catalogs, table, decide),
             )
-            changes = tuple(str(change) for each in committed for change in each.changes)
+            changes = () if committed is None else tuple(map(str, committed.changes))
             done.append(replace(step, changes=changes))
             if not as_json:
                 click.echo("\n".join(done[-1].lines()))
@@ -322,7 +321,7 @@ def _accept(settings: Settings, repair: Repair) -> None:
 
     Rows below the watermark stay as they were decoded. Records from the watermark on are decoded by today's schemas of
     their ids: say yes only if they were written with these. The table takes up the new schemas as those of new ids
-    (`schemas evolve`). Processes that run have to be started again.
+    (`schemas evolve`). Servers and tierers that run ask the registry again for the ids of this table.
     """
     name = repair.table
     with (
@@ -360,6 +359,6 @@ def _today(
     writers = _as_of_today(name, binding, form, decoders, ids) if ids else Writers()
     today = writers.fingerprints
     for number in form.ledger.changed(today):
-        now = _record(writers.get(number))
+        now = record_name(writers.get(number))
         changes[number] = f"{_id_text(number)} is {now or 'not there any more'}"
     return today

@@ -29,6 +29,7 @@ from connectors.spark.session import check_alive
 from planner.errors import FederationError
 from planner.names import TableName
 from planner.tiering.triggers import ColdSurvey
+from proxy.ops.schema_registries import SchemaRegistryStates
 from thermocline.bound_tables import BoundTables
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings, load
@@ -107,10 +108,13 @@ def running_loop(
         store = IcebergStore(settings.catalogs, roots=catalog_roots(settings))
         stack.callback(store.close)
         log = stack.enter_context(KafkaClusters(settings.require_clusters()))
-        schemas = stack.enter_context(_schemas(settings))
+        # Nothing of it is opened before a table of a schema registry is tiered.
+        registries = stack.enter_context(SchemaRegistries(settings.registries))
+        schemas = stack.enter_context(_schemas(settings, registries))
         spark = stack.enter_context(configured_session(settings))
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
         metrics = TieringMetrics()
+        metrics.registry.register(SchemaRegistryStates(registries.states))
         lines = Lines(bars=sys.stderr.isatty())
         stack.enter_context(lines.progress)
         port = tier.http_port if metrics_port is None else metrics_port
@@ -171,12 +175,8 @@ def _shortened(max_age_s: float | None, survey: ColdSurvey) -> ColdSurvey:
 
 
 @contextlib.contextmanager
-def _schemas(settings: Settings) -> Iterator[SchemaFollower]:
-    """Nothing of it is opened before a table of a schema registry is tiered."""
-    with (
-        contextlib.closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs,
-        SchemaRegistries(settings.registries) as registries,
-    ):
+def _schemas(settings: Settings, registries: SchemaRegistries) -> Iterator[SchemaFollower]:
+    with contextlib.closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs:
         yield SchemaFollower(registries.of, functools.partial(evolve_table, catalogs))
 
 

@@ -49,6 +49,8 @@ VENDOR_SECTIONS = {
     ("tier", "conf"): ".",
     ("iceberg_rest", "credentials", "*"): "-",
 }
+#: Settings of ours in these sections.
+_OWN_KEYS = frozenset({"unknown_id_grace_s"})
 
 
 @dataclass(slots=True)
@@ -178,6 +180,8 @@ def _path_of(variable: str) -> tuple[str, ...]:
         if below and all(
             name in ("*", part) for name, part in zip(section, above, strict=True)
         ):
+            if below[0].lower() in _OWN_KEYS:
+                return (*above, below[0].lower())
             return (*above, ".".join(_lowered(part.replace("_", joint)) for part in below))
     return tuple(_lowered(part) for part in parts)
 

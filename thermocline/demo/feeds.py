@@ -50,7 +50,7 @@ class DemoFeed:
     (docs/decisions/0016-partitions-are-worth-a-file.md).
 
     ``later`` is the field newer agents add, ``later_of`` its value: it follows from the other fields, so an
-    answer can be checked for events of any agent.
+    answer can be checked for events of any agent. ``wider`` is the int that newer schemas of Avro have as a long.
     """
 
     table: TableName
@@ -62,6 +62,7 @@ class DemoFeed:
     values: Mapping[str, tuple[str, Value]]
     later: str
     later_of: Callable[[Event], str]
+    wider: str
     partition_by: tuple[str, ...] = ("day(ts)",)
 
     @property
@@ -121,6 +122,7 @@ PROCESSES = DemoFeed(
     },
     later="signer",
     later_of=lambda event: _PROGRAMS[str(event["image"])][1],
+    wider="pid",
 )
 FLOWS = DemoFeed(
     table=TableName("lake", ("edr",), "flows"),
@@ -143,5 +145,6 @@ FLOWS = DemoFeed(
     },
     later="service",
     later_of=lambda event: _SERVICES[int(str(event["dst_port"]))],
+    wider="packets",
 )
 FEEDS = (PROCESSES, FLOWS)

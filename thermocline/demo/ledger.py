@@ -82,14 +82,21 @@ class Ledger:
         return sorted(wrong)
 
 
-def digest_row(feed: DemoFeed, row: Mapping[str, Any]) -> int:
-    """Hash a row as its event was. A wrong value in the later column is a changed row; NULL there is right."""
+def digest_row(feed: DemoFeed, row: Mapping[str, Any], *, is_later_exact: bool) -> int:
+    """Hash a row as its event was. A wrong value in the later column is a changed row.
+
+    With ``is_later_exact`` the event's hash has the later field where the event had it; else NULL is right there.
+    """
     if row["kafka_error"] is not None:
         return digest_bytes(row["kafka_value"])
     event = {name: row[name] for name in feed.columns}
     event["ts"] = round(row["ts"].timestamp() * 1000)
-    is_right = row.get(feed.later) in (None, feed.later_of(event))
-    return digest_event(event) if is_right else -1
+    later = row.get(feed.later)
+    if later not in (None, feed.later_of(event)):
+        return -1
+    if is_later_exact and later is not None:
+        event[feed.later] = later
+    return digest_event(event)
 
 
 def digest_event(event: Mapping[str, object]) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from connectors.kafka.log import KafkaLog
 from planner.errors import FederationError, Unavailable
 from thermocline.client import Client, connected
+from thermocline.demo.events import Events
 from thermocline.demo.feeds import DemoFeed
 from thermocline.demo.ledger import Ledger, digest_row
 from thermocline.demo.traffic import Traffic
@@ -189,7 +190,7 @@ def verdict(
         table.settle(time.monotonic())
         for failure in traffic.failures[:_MAX_DIFFERENCES]:
             say(f"producer: {failure}")
-        differences = _differences(world, table) if whole else []
+        differences = _differences(world, table, traffic.events) if whole else []
         for partition, offset, what in differences[:_MAX_DIFFERENCES]:
             say(f"{what}: {feed.topic}/{partition} offset {offset}")
         if differences or traffic.failures or table.off_by:
@@ -211,7 +212,9 @@ def verdict(
     return equal
 
 
-def _differences(world: World, table: ObservedTable) -> list[tuple[int, int, str]]:
+def _differences(
+    world: World, table: ObservedTable, events: Events
+) -> list[tuple[int, int, str]]:
     # A commit is acknowledged before its markers are in the partitions.
     topic = table.feed.topic
     with KafkaLog(world.settings.kafka, with_high_watermark=True) as log:
@@ -221,6 +224,10 @@ def _differences(world: World, table: ObservedTable) -> list[tuple[int, int, str
             time.sleep(0.1)
     with connected(world.uri) as client:
         return table.ledger.differences(
-            (row["kafka_partition"], row["kafka_offset"], digest_row(table.feed, row))
+            (
+                row["kafka_partition"],
+                row["kafka_offset"],
+                digest_row(table.feed, row, is_later_exact=events.is_later_exact),
+            )
             for row in client.rows(f"SELECT * FROM {table.feed.table}")  # noqa: S608
         )

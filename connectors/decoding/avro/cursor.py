@@ -144,17 +144,19 @@ def blocks(cursor: Cursor, least: int, path: str) -> Iterator[int]:
 
 def least_bytes(writer: WriterType, schema: WriterSchema) -> int:
     """Return the fewest bytes that a value takes; 0 means that none takes any, or that no value ends."""
-    return _least(writer, schema, frozenset())
+    return _least(writer, schema, {})
 
 
-def _least(writer: WriterType, schema: WriterSchema, inside: frozenset[str]) -> int:
+def _least(writer: WriterType, schema: WriterSchema, recursive: dict[str, int]) -> int:
+    """``recursive`` has the records inside themselves that were looked at, 0 while that goes on."""
     if writer.kind == "again":
-        if writer.name in inside:
-            return 0
-        inner = schema.recursive[writer.name]
-        return _least(inner, schema, inside | {writer.name})
+        if writer.name not in recursive:
+            recursive[writer.name] = 0
+            inner = schema.recursive[writer.name]
+            recursive[writer.name] = _least(inner, schema, recursive)
+        return recursive[writer.name]
     if writer.kind == "record":
-        return sum(_least(each.type, schema, inside) for each in writer.fields)
+        return sum(_least(each.type, schema, recursive) for each in writer.fields)
     if writer.kind == "fixed":
         return writer.size
     return {"null": 0, "float": 4, "double": 8}.get(writer.kind, 1)

@@ -18,10 +18,11 @@ from connectors.decoding.avro.exact import ExactRecord
 from connectors.decoding.avro.lanes import Batch, Bools
 from connectors.decoding.avro.plan import Plan, plan_root
 from connectors.decoding.avro.together import Group, read_groups
-from connectors.decoding.avro.wire import PREFIX_BYTES, schema_of
+from connectors.decoding.avro.wire import schema_of
 from connectors.decoding.fields import payload_fields
+from connectors.decoding.framing import PREFIX_BYTES
 from connectors.decoding.policy import Portion, Unfit
-from connectors.decoding.writers import FIXED_ID, Unknown, Writers
+from connectors.decoding.writers import FIXED_ID, Unknown, Writers, not_there
 from planner.names import KAFKA_VALUE
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
@@ -69,7 +70,7 @@ class AvroRecords:
         if is_small or column.nbytes > _MOST_BYTES:
             values = column.to_pylist()
             present = [at for at, value in enumerate(values) if value is not None]
-            return self._portion((), self._nothing, present, values.__getitem__)
+            return self._portion((), self._nothing, present, values.__getitem__, frozenset())
         return self._columnar(column)
 
     def _portion(
@@ -78,19 +79,32 @@ class AvroRecords:
         columns: Sequence[pa.Array],
         doubtful: Iterable[int],
         raw_at: Callable[[int], bytes],
+        writer_ids: frozenset[int],
     ) -> Portion:
-        """Complete a portion with the doubtful records; ``raw_at`` gives the bytes of one."""
+        """Complete a portion with the doubtful records; ``raw_at`` gives the bytes of one.
+
+        ``writer_ids`` are those of the others.
+        """
         is_fixed = self._format.fixed is not None
         needs: set[int] = set()
+        doubtful_ids: set[int] = set()
+        has_unknown = False
         readable: dict[int, tuple[ExactRecord, bytes, int] | Unfit] = {}
         for at in doubtful:
             raw = raw_at(at)
             try:
                 schema_id, start = schema_of(raw, is_fixed=is_fixed)
-                paths = self._paths(schema_id)
             except Unfit as unfit:
                 readable[at] = unfit
                 continue
+            try:
+                paths = self._paths(schema_id)
+            except Unfit as unfit:
+                # It may become known: then the record is another row.
+                has_unknown = True
+                readable[at] = unfit
+                continue
+            doubtful_ids.add(schema_id)
             if paths is None:
                 needs.add(schema_id)
             elif not paths[0].is_other(raw, start):
@@ -101,16 +115,34 @@ class AvroRecords:
             if isinstance(one, Unfit):
                 raise one
             record, raw, start = one
-            return record.read(raw, start)
+            try:
+                return record.read(raw, start)
+            except Unfit as unfit:
+                self._mind_the_ledger(unfit, raw)
+                raise
 
-        return Portion(positions, columns, list(readable), exactly, frozenset(needs))
+        every_id = None if has_unknown else writer_ids | doubtful_ids
+        return Portion(positions, columns, list(readable), exactly, frozenset(needs), every_id)
+
+    def _mind_the_ledger(self, unfit: Unfit, raw: bytes) -> None:
+        """Have a value that does not fit yet be cured by the change of columns that its schema is about to bring."""
+        form = self._format
+        if unfit.path is None or form.evolution == "none" or form.fixed is not None:
+            return
+        schema_id, _ = schema_of(raw, is_fixed=False)
+        if schema_id not in form.ledger.fingerprints:
+            unfit.cure = (
+                f"schema id {schema_id} is new to the table, so wait for its tierer, or run `thermocline schemas evolve`; "
+                f"if the record does not decode then, correct its producer and run"
+            )
 
     def _columnar(self, column: pa.Array) -> Portion:
         """Read the records of each schema together, in one buffer; then put them in their order."""
         batch = Batch(column)
         is_left = np.asarray(column.is_valid())
         first_byte = PREFIX_BYTES if self._format.fixed is None else 0
-        groups = list(self._groups(batch, is_left))
+        by_id = list(self._groups(batch, is_left))
+        groups = [group for _, group in by_id]
         positions: Sequence[int] = ()
         columns = self._nothing
         if groups:
@@ -118,10 +150,11 @@ class AvroRecords:
             is_left[rows] = False
             positions = range(len(column)) if len(rows) == len(column) else rows.tolist()
         doubtful = np.flatnonzero(is_left).tolist()
-        return self._portion(positions, columns, doubtful, batch.raw)
+        writer_ids = frozenset(schema_id for schema_id, _ in by_id)
+        return self._portion(positions, columns, doubtful, batch.raw, writer_ids)
 
-    def _groups(self, batch: Batch, is_left: Bools) -> Iterator[Group]:
-        """Yield the records of each schema that the fast path can read."""
+    def _groups(self, batch: Batch, is_left: Bools) -> Iterator[tuple[int, Group]]:
+        """Yield the records of each schema that the fast path can read, with its id."""
         rows = np.flatnonzero(is_left)
         ids: NDArray[Any] = np.full(len(rows), FIXED_ID)
         if self._format.fixed is None:
@@ -138,7 +171,7 @@ class AvroRecords:
             except Unfit:
                 continue
             if paths is not None and paths[1] is not None:
-                yield Group(paths[1], of_id)
+                yield schema_id, Group(paths[1], of_id)
 
     def _paths(self, schema_id: int) -> tuple[ExactRecord, FieldSteps | None] | None:
         """Return how the records of a schema are read; None where it is not there yet.
@@ -146,6 +179,8 @@ class AvroRecords:
         Raises:
             Unfit: there is no such schema.
         """
+        if schema_id in self._format.unknown:
+            raise Unfit(None, not_there(schema_id))
         schema = self._writers.get(schema_id)
         if schema is None:
             return None

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from connectors.decoding.fields import Field
+from connectors.decoding.fields import VALUE, Field
 from planner.evolution.table_types import members_of
 from planner.evolution.writer_types import WriterField, WriterSchema, WriterType
 
@@ -42,9 +42,6 @@ How = Literal[
 ]
 
 REQUIRED = "it is required, but null or missing"
-
-#: Name of the column of records that are no Avro records.
-VALUE = "value"
 
 _NUMBERS = ("int", "long", "float", "double", "decimal")
 

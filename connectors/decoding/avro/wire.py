@@ -7,11 +7,12 @@ import contextlib
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.decoding.framing import PREFIX_BYTES, other_framing
 from connectors.decoding.policy import Unfit
 from connectors.decoding.writers import FIXED_ID
 
-#: A zero byte, then the id as four bytes, the highest first.
-PREFIX_BYTES = 5
+#: Registries keep ids as int of Java. Confluent's answers to a higher one as to an address that it does not have.
+_MAX_ID = (1 << 31) - 1
 
 
 def schema_id(raw: bytes) -> int:
@@ -22,26 +23,17 @@ def schema_id(raw: bytes) -> int:
     """
     if len(raw) < PREFIX_BYTES:
         raise Unfit(None, f"the value has {len(raw)} bytes, fewer than a schema id takes")
-    if raw[0] == 1:
-        raise Unfit(
-            None,
-            "the value begins with byte 01: a GUID in place of a schema id, which is not read",
-        )
-    if raw[:2] == b"\3\0":
-        raise Unfit(
-            None, "the value begins with bytes 03 00: the header of AWS Glue, which is not read"
-        )
+    other = other_framing(raw)
+    if other is not None:
+        raise Unfit(None, other)
     if raw[0] != 0:
         raise Unfit(
-            None, f"the value begins with byte {raw[0]:02x}, not with 00 and a schema id"
+            None,
+            f"the value begins with byte {raw[0]:02x}, not with 00 and a schema id; one in a header is not read",
         )
     number = int.from_bytes(raw[1:PREFIX_BYTES])
-    if number == 0:
-        raise Unfit(
-            None,
-            "the schema id is 0, which registries do not give: this looks like the 8 bytes of Apicurio's older "
-            "serializers, which are not read",
-        )
+    if number > _MAX_ID:
+        raise Unfit(None, f"the schema id is {number}, beyond those that registries give")
     return number
 
 

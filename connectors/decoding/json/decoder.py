@@ -5,12 +5,15 @@ docs/json-types.md defines each value; ``strict`` implements it, ``vectorized`` 
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.fields import payload_fields
 from connectors.decoding.json.lenient import substitute
-from connectors.decoding.json.strict import Fallback, read_record, refuse
+from connectors.decoding.json.parsing import parse_value
+from connectors.decoding.json.strict import Fallback, read_record, read_value, refuse
 from connectors.decoding.json.vectorized import FastPath
 from connectors.decoding.policy import Portion
 from planner.names import KAFKA_VALUE
@@ -22,7 +25,8 @@ from planner.seam.formats import JsonFormat
 class JsonRecords:
     """Reads JSON for one (schema, binding): a ``RecordReader``.
 
-    ``exact_only`` leaves the fast path out, to compare: the same rows, some ten times slower.
+    ``exact_only`` leaves the fast path out, to compare: the same rows, some ten times slower. ``is_value``: a record is one
+    JSON value of any kind, that of the one column.
 
     Raises:
         BadBinding, UnsupportedType: as ``payload_fields``.
@@ -31,12 +35,19 @@ class JsonRecords:
     reads = frozenset({KAFKA_VALUE})
 
     def __init__(
-        self, table: str, schema: TableSchema, binding: Binding, *, exact_only: bool = False
+        self,
+        table: str,
+        schema: TableSchema,
+        binding: Binding,
+        *,
+        exact_only: bool = False,
+        is_value: bool = False,
     ) -> None:
         self.fields = payload_fields(table, schema, binding)
         is_lenient = isinstance(binding.format, JsonFormat) and binding.format.mode == "lenient"
         self._fallback: Fallback = substitute if is_lenient else refuse
-        self._fast = None if exact_only else FastPath.of(self.fields)
+        self._fast = None if exact_only else FastPath.of(self.fields, is_value=is_value)
+        self._is_value = is_value
 
     def read(self, batch: pa.RecordBatch) -> Portion:
         """See ``RecordReader.read``."""
@@ -48,9 +59,9 @@ class JsonRecords:
             doubtful = [at for at, value in enumerate(values) if value is not None]
         else:
             positions, columns, doubtful = self._fast.read(column, values)
-        return Portion(
-            positions,
-            columns,
-            doubtful,
-            lambda at: read_record(self.fields, values[at], self._fallback),
-        )
+        return Portion(positions, columns, doubtful, lambda at: self._exactly(values[at]))
+
+    def _exactly(self, raw: bytes) -> tuple[Any, ...]:
+        if self._is_value:
+            return (read_value(self.fields[0], parse_value(raw), self._fallback),)
+        return read_record(self.fields, raw, self._fallback)

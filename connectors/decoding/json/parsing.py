@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, NoReturn
 
+from connectors.decoding.framing import PREFIX_BYTES, other_framing
 from connectors.decoding.policy import Unfit
 from planner.seam.formats import FLOOR, FRACTION_PREFIX
 
@@ -53,14 +54,25 @@ class FinerTime(Unfit):
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """Parse an object by RFC 8259, or raise Unfit. Numbers are ``Number``; of a duplicate key the last value stays."""
+    """Parse an object, or raise Unfit; else as ``parse_value``."""
+    value = parse_value(raw)
+    if not isinstance(value, dict):
+        raise Unfit(None, f"the JSON is {kind_of(value)}, not an object")
+    return value
+
+
+def parse_value(raw: bytes) -> Any:
+    """Parse a value by RFC 8259, or raise Unfit. Numbers are ``Number``; of a duplicate key the last value stays."""
     try:
         return _parse(raw)
     except Unfit as unfit:
+        other = other_framing(raw)
+        if other is not None:
+            raise OtherFormat(unfit.reason, other, None) from unfit
         # Serializers of a schema registry write a zero, then the schema's id in four bytes.
-        if raw[:1] != b"\0" or len(raw) < 5:
+        if raw[:1] != b"\0" or len(raw) < PREFIX_BYTES:
             raise
-        number = int.from_bytes(raw[1:5])
+        number = int.from_bytes(raw[1:PREFIX_BYTES])
         if raw[5:6] == b"{":
             message = f"this looks like JSON behind a schema registry, schema id {number}"
             raise OtherFormat(unfit.reason, message, None) from unfit
@@ -68,7 +80,7 @@ def parse(raw: bytes) -> dict[str, Any]:
         raise OtherFormat(unfit.reason, message, number) from unfit
 
 
-def _parse(raw: bytes) -> dict[str, Any]:
+def _parse(raw: bytes) -> Any:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as cause:
@@ -76,15 +88,12 @@ def _parse(raw: bytes) -> dict[str, Any]:
     if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise Unfit(None, f"the JSON is nested more than {MAX_DEPTH} levels deep")
     try:
-        value = json.loads(
+        return json.loads(
             text, parse_int=Number, parse_float=Number, parse_constant=_no_constant
         )
     except json.JSONDecodeError as cause:
         reason = f"the value is not JSON (character {cause.pos})"
         raise Unfit(None, reason, _common_form(text, cause)) from cause
-    if not isinstance(value, dict):
-        raise Unfit(None, f"the JSON is {kind_of(value)}, not an object")
-    return value
 
 
 def kind_of(value: object) -> str:

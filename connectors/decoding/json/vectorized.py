@@ -36,13 +36,19 @@ _AT_ONCE = 1_024
 
 
 class FastPath:
-    """Decodes the records of one list of fields. Thread-safe."""
+    """Decodes the records of one list of fields. Thread-safe.
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    ``is_value``: a record is the value of the one field, and not an object that has it.
+    """
+
+    def __init__(self, fields: Sequence[Field], *, is_value: bool = False) -> None:
         self._fields = fields
         record, members = _record_type(fields)
         # float_hook sees numbers of untyped fields only, which are decimals: their text is kept.
         self._decode = msgspec.json.Decoder(record, float_hook=str).decode
+        if is_value:
+            decode = msgspec.json.Decoder(_type(fields[0])[0], float_hook=str).decode
+            self._decode = lambda raw: record(f0=decode(raw))
         self._rows = _Rows(fields, members)
         #: How to read each of the other fields of many records.
         self._readers = {
@@ -52,10 +58,10 @@ class FastPath:
         }
 
     @classmethod
-    def of(cls, fields: Sequence[Field]) -> FastPath | None:
+    def of(cls, fields: Sequence[Field], *, is_value: bool = False) -> FastPath | None:
         """Build it, or return None where a key has a quote, backslash or control character."""
         try:
-            return cls(fields)
+            return cls(fields, is_value=is_value)
         except ValueError:
             return None
 

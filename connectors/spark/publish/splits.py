@@ -255,7 +255,7 @@ class RangeReader:
         """
         decoders = Decoders()
         if self.of.answers:
-            decoders.add(self.of.binding, self.of.answers)
+            decoders.add(self.of.table, self.of.binding, self.of.answers)
         decoder = decoders(self.of.table, self.of.schema, self.of.binding)
         source = TopicSource.of(decoder, self.of.topic, self.of.topic_id)
         with contextlib.closing(

@@ -164,6 +164,7 @@ def send_batch(channel: Channel, batch: DecodedBatch | None) -> None:
         "ranges": [astuple(item) for item in batch.ranges],
         "epochs": list(batch.epochs.items()),
         "outcomes": list(decoded.outcomes),
+        "writer_ids": None if decoded.writer_ids is None else sorted(decoded.writer_ids),
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     channel.send(header, decoded.rows.serialize())
@@ -195,7 +196,12 @@ def receive_batch(
         rows = pa.ipc.read_record_batch(body, schema)
         # In full: the engine trusts offsets and text.
         rows.validate(full=True)
-        decoded = Decoded(rows, Outcomes(*_whole(header["outcomes"])))
+        ids = header["writer_ids"]
+        decoded = Decoded(
+            rows,
+            Outcomes(*_whole(header["outcomes"])),
+            writer_ids=None if ids is None else frozenset(_whole(ids)),
+        )
         ranges = tuple(OffsetRange(*_whole(item)) for item in header["ranges"])
         epochs = {}
         for pair in header["epochs"]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Protocol
 
 import pyarrow as pa
 
 from planner.errors import SchemasNeeded
+from planner.evolution.writer_types import all_ids
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoded
 from planner.schema import TableSchema
@@ -111,4 +113,6 @@ def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
     for batch in several:
         extend(ranges, batch.ranges)
         epochs |= batch.epochs
-    return DecodedBatch(Decoded(rows, outcomes), tuple(ranges.values()), epochs=epochs)
+    ids = reduce(all_ids, (item.decoded.writer_ids for item in several))
+    decoded = Decoded(rows, outcomes, writer_ids=ids)
+    return DecodedBatch(decoded, tuple(ranges.values()), epochs=epochs)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from proxy.tail.reader.ipc import Channel, ReadRequest
     from proxy.tail.reader.source import Subscription, TopicReaders
 
-    Learn = Callable[[Binding, Answers], None]
+    Learn = Callable[[str, Binding, Answers], None]
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _serve(channel: Channel, readers: TopicReaders, learn: Learn) -> None:
         try:
             request = receive_request(channel)
             if request.answers:
-                learn(request.source.binding, request.answers)
+                learn(request.source.table, request.source.binding, request.answers)
             if request.starts is None:
                 _fetch(channel, request, readers)
             else:
