@@ -388,7 +388,7 @@ class Story:
         maintain(self.spark, hours=24 * 30)
         retained = self.spark.state().history.snapshots
         self.history = [each for each in self.history if each[0] in retained]
-        if self._head() != self.history[-1][0]:
+        if [each[0] for each in self.history[-1:]] != [self._head()]:
             self._remember()
         # The head carries the watermark by itself.
         self.removed_since_tiering, self.rolled_back = [], False

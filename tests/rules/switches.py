@@ -345,6 +345,36 @@ SWITCHES = (
     ),
     Switch(
         "T3",
+        "count rows that were deleted",
+        "planner/seam/resolver.py",
+        "return total - deleted, snapshot.count",
+        "return total, snapshot.count",
+        (f"{RESOLVER}::test_a_hidden_compaction_that_dropped_deleted_rows_removed_none",),
+    ),
+    Switch(
+        "T3",
+        "expire what was the newest snapshot a moment ago",
+        "planner/maintenance/expiry.py",
+        "if until_ms >= since_ms:",
+        "if False:",
+        (
+            "tests/unit/test_maintenance.py::"
+            "test_what_was_current_within_the_grace_is_promised_however_old_it_is",
+        ),
+    ),
+    Switch(
+        "T3",
+        "expire over commits above the watermark",
+        "planner/maintenance/steps.py",
+        "return [WatermarkRenewal(), expiry] if facts.needs_watermark else [expiry], None",
+        "return [expiry], None",
+        (
+            "tests/unit/test_maintenance.py::"
+            "test_the_watermark_is_renewed_after_rewrites_and_before_an_expiry",
+        ),
+    ),
+    Switch(
+        "T3",
         "take a parent id that an expiry removed for the table's first snapshot",
         "planner/seam/resolver.py",
         "if carrier_id is None and history.tagged_id is None:",
