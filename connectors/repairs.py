@@ -174,7 +174,7 @@ def moving_shape(expected: Pin) -> Decide:
 class AcceptingSchemas:
     """Goes on with what the registry says today (``planner.repairs.accept_schemas``). Needs no log.
 
-    A property that is no ledger counts as an empty one.
+    A property that is no ledger counts as an empty one, unless a newer program wrote it.
     """
 
     def __init__(self, fingerprints: Callable[[Binding], Mapping[int, str]]) -> None:
@@ -204,7 +204,9 @@ def _pin_of_ledger(facts: TableFacts, evidence: RepairEvidence) -> Pin:
     """Decide the pin, also where property ``thermocline.schemas`` is no ledger: an empty one, of the era of the rows."""
     try:
         SchemaLedger.parse(facts.table, facts.properties.get(SCHEMAS))
-    except BadBinding:
+    except BadBinding as bad:
+        if "rule" in bad.facts:
+            raise
         others = {key: text for key, text in facts.properties.items() if key != SCHEMAS}
         for era in range(_MAX_ERAS):
             properties = {**others, SCHEMAS: SchemaLedger({}, era).text}

@@ -276,6 +276,11 @@ class ColdStore(Protocol):
         """
 
 
+def all_ids(first: WriterIds, second: WriterIds) -> WriterIds:
+    """Return the ids of the records of both."""
+    return None if first is None or second is None else first | second
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """One raw batch after decoding.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from connectors.decoding.avro.columns import FromSchema
@@ -15,7 +15,7 @@ from connectors.registry.subjects import of_topic
 from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import BadConfig
 from planner.evolution.avro import BadSchema, parse_schema
-from planner.evolution.changes import LeftOut, record_fields
+from planner.evolution.changes import LeftOut, record_fields, schema_of_rows
 from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import METADATA_COLUMNS, first_of
@@ -43,17 +43,7 @@ class Registered:
         return f"{self.subject}:{self.version}"
 
     def format(self, registry: str, record: str | None, *, is_fixed: bool) -> AvroFormat:
-        """Return the format of a new table whose columns are this schema's, with its first ledger.
-
-        Raises:
-            BadConfig: ``record`` is not the one that the schema describes.
-        """
-        name = self.writer.root.value.name
-        if record not in (None, name):
-            raise BadConfig(
-                f"--record {record}: {self} has {name or self.writer.root.value.kind}; name the schema of that record with "
-                f"--schema SUBJECT[:VERSION]."
-            )
+        """Return the format of a new table whose columns are this schema's, with its first ledger."""
         return AvroFormat(
             registry or None,
             (self.subject, self.version) if is_fixed else None,
@@ -61,6 +51,22 @@ class Registered:
             evolution="additive",
             ledger=SchemaLedger({FIXED_ID if is_fixed else self.id: self.writer.fingerprint}),
         )
+
+    def of_rows(self, record: str | None) -> Registered:
+        """Return it with the schema of what becomes rows: of all records, or of those of a full name.
+
+        Raises:
+            BadConfig: it describes no record of that name.
+        """
+        rows = schema_of_rows(self.writer, record)
+        if rows is None:
+            value = self.writer.root.value
+            kinds = value.items if value.kind == "union" else (value,)
+            raise BadConfig(
+                f"--record {record}: {self} has {', '.join(first_of([each.name or each.kind for each in kinds]))}; name the "
+                f"schema of that record with --schema SUBJECT[:VERSION]."
+            )
+        return replace(self, writer=rows)
 
 
 def registered(registry: SchemaRegistry, schema: str, option: str = "--schema") -> Registered:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.fields import Field
 from planner.errors import BadBinding, UndecodableRecord
-from planner.evolution.writer_types import WriterIds, all_ids
+from planner.evolution.writer_types import WriterIds
 from planner.names import (
     KAFKA_ERROR,
     KAFKA_KEY,
@@ -26,7 +26,7 @@ from planner.names import (
     KAFKA_VALUE,
     shell_word,
 )
-from planner.ports import Decoded
+from planner.ports import Decoded, all_ids
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TableSchema
 from planner.seam.binding import Binding, OnError
 from planner.seam.watermark import Outcomes

@@ -14,6 +14,7 @@ from pyiceberg.table.update.schema import UpdateSchema
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import NAME_MAPPING
+from connectors.iceberg.past_fields import past_fields
 from connectors.iceberg.types import iceberg_type, parsed_schema
 from planner.column_statistics import uuid_properties
 from planner.errors import CatalogUnavailable, SchemaIncompatible
@@ -52,7 +53,7 @@ def evolve_table(
         schema = parsed_schema(
             table, loaded.schema().model_dump(), properties.get(NAME_MAPPING)
         )
-        evolving = decide(schema, properties)
+        evolving = decide(schema, properties, past_fields(loaded))
         if evolving is None:
             return None
         try:

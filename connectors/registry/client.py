@@ -107,12 +107,14 @@ class SchemaRegistry:
         """See ``by_ids``."""
         return self.by_ids((schema_id,), timeout_s=timeout_s)[schema_id]
 
-    def by_ids(self, ids: Iterable[int], *, timeout_s: float) -> dict[int, Answer]:
+    def by_ids(
+        self, ids: Iterable[int], *, timeout_s: float, anew: bool = False
+    ) -> dict[int, Answer]:
         """Return the schemas of these ids.
 
         One that the registry does not know is asked for again until the grace time since the first such answer is over;
         all ids wait at the same time. After that it is answered as unknown, and asked for once in a grace time; one that
-        no call wanted for a minute begins anew.
+        no call wanted for a minute begins anew. ``anew``: unknown ones are asked for now.
 
         Raises:
             SchemaRegistryUnavailable: also where ``timeout_s`` ends before the grace time does.
@@ -122,7 +124,7 @@ class SchemaRegistry:
         open_ids = sorted(set(ids))
         while True:
             for schema_id in open_ids:
-                answer = self._one(schema_id, end)
+                answer = self._one(schema_id, end, anew=anew)
                 if answer is not None:
                     answers[schema_id] = answer
             open_ids = [schema_id for schema_id in open_ids if schema_id not in answers]
@@ -239,7 +241,7 @@ class SchemaRegistry:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _one(self, schema_id: int, end: float) -> Answer | None:
+    def _one(self, schema_id: int, end: float, *, anew: bool) -> Answer | None:
         """Return what is known of an id, or ask once; None while the grace time of an unknown one runs."""
         with self._alone(schema_id, end):
             text = self._texts.get(schema_id)
@@ -247,7 +249,7 @@ class SchemaRegistry:
                 return text
             with self._changed:  # a cache changes when it is read
                 missing = self._missing.get(schema_id)
-            if missing is None or self._clock() >= missing.ask_again:
+            if missing is None or anew or self._clock() >= missing.ask_again:
                 answer = self._ask(schema_id, end)
                 if not isinstance(answer, UnknownSchema):
                     self._texts[schema_id] = answer

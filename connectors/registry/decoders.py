@@ -47,7 +47,7 @@ Answers = Mapping[int, Answer]
 class Registry(Protocol):
     """What ``connectors.registry.client.SchemaRegistry`` does of it."""
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> Answers:
+    def by_ids(self, ids: Collection[int], *, timeout_s: float, anew: bool = False) -> Answers:
         """Return the schemas of these ids."""
 
     def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
@@ -131,8 +131,13 @@ class Decoders:
             self.add(table, binding, self.look_up(table, binding, some))
         self.check(table, binding)
 
-    def look_up(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:
-        """Return what the table's registry says of ids, and take none of it yet. Raises as ``ask``."""
+    def look_up(
+        self, table: str, binding: Binding, ids: Collection[int], *, anew: bool = False
+    ) -> Answers:
+        """Return what the table's registry says of ids, and take none of it yet. Raises as ``ask``.
+
+        ``anew``: also of those that it did not know a moment ago.
+        """
         form = _avro(binding)
         if self._registry_of is None:
             raise SchemasNeeded(
@@ -145,7 +150,7 @@ class Decoders:
             answers[FIXED_ID] = registry.by_subject(*form.fixed, timeout_s=self._timeout_s)
         numbers = [schema_id for schema_id in ids if schema_id != FIXED_ID]
         if numbers:
-            answers |= registry.by_ids(numbers, timeout_s=self._timeout_s)
+            answers |= registry.by_ids(numbers, timeout_s=self._timeout_s, anew=anew)
         return answers
 
     def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[Path]:
@@ -183,7 +188,7 @@ class Decoders:
         changed = ledger.changed(era.writers.fingerprints)
         late = [each for each in changed if isinstance(era.answers.get(each), UnknownSchema)]
         if late and self._registry_of is not None:
-            self.add(table, binding, self.look_up(table, binding, late))
+            self.add(table, binding, self.look_up(table, binding, late, anew=True))
         ledger.check(TableName.parse(table), era.writers.fingerprints)
         return bool(late)
 

@@ -61,16 +61,22 @@ def take_up(
 
 @dataclass(slots=True)
 class _Deciding:
-    """A ``Decide``. ``earlier``: the fields of schemas taken up before. ``misfit``: what stopped it before all were taken up."""
+    """A ``Decide``. ``earlier``: the fields of schemas taken up before. ``misfit``: what stopped it before all were taken up.
+
+    ``earlier`` has what was left out of the table from the start, the table's own schemas what was dropped from it.
+    """
 
     table: TableName
     ids: tuple[int, ...]
     writers: Writers
     era: int
-    earlier: Collection[Path]
+    earlier: frozenset[Path]
     misfit: SchemaIncompatible | None = None
 
-    def __call__(self, schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
+    def __call__(
+        self, schema: TableSchema, properties: Mapping[str, str], past: Collection[Path]
+    ) -> Evolving | None:
+        earlier = self.earlier.union(past)
         table, fingerprints = self.table, self.writers.fingerprints
         binding, ledger = self._newest(properties)
         ledger.check(table, {each: fingerprints[each] for each in self.ids})
@@ -83,7 +89,7 @@ class _Deciding:
             if not isinstance(writer, WriterSchema):
                 continue
             try:
-                evolution = needed(table, schema, binding, (schema_id, writer), self.earlier)
+                evolution = needed(table, schema, binding, (schema_id, writer), earlier)
             except SchemaIncompatible as misfit:
                 self.misfit, new = misfit, new[:index]
                 break

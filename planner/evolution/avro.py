@@ -8,11 +8,13 @@ specification asks.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from planner.evolution.writer_types import (
+    MAX_DIGITS,
     Kind,
     Logical,
     Meaning,
@@ -243,11 +245,11 @@ def _with_meaning(base: WriterType, node: Mapping[str, Any]) -> WriterType:
 
 
 def _decimal(base: WriterType, node: Mapping[str, Any]) -> Logical | None:
-    """Return a decimal within what 128 bits hold. Connect writes its scale as text, beside the precision."""
+    """Return a decimal whose scale 128 bits hold; Connect writes 64 digits where its source names none."""
     precision, scale = node.get("precision"), node.get("scale", 0)
     if type(precision) is not int or type(scale) is not int:
         return None
-    if not 0 < precision <= 38 or not 0 <= scale <= precision:
+    if not 0 <= scale <= min(precision, MAX_DIGITS) or precision < 1:
         return None
     if base.kind == "fixed" and precision > _digits(base.size):
         return None
@@ -256,7 +258,7 @@ def _decimal(base: WriterType, node: Mapping[str, Any]) -> Logical | None:
 
 def _digits(size: int) -> int:
     """Return how many decimal digits always fit into so many bytes of two's complement."""
-    return 38 if size >= 16 else len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
+    return math.floor((8 * size - 1) * math.log10(2)) if size else 0
 
 
 def _are_texts(values: Any) -> bool:

@@ -95,8 +95,9 @@ class Evolving:
     ledger: str
 
 
-#: Takes a table's newest schema and properties; returns what to commit on them, or None where they have all of it already.
-Decide = Callable[[TableSchema, Mapping[str, str]], Evolving | None]
+#: Takes a table's newest schema, its properties, and the fields that its schemas have had; returns what to commit on them,
+#: or None where they have all of it already.
+Decide = Callable[[TableSchema, Mapping[str, str], Collection[Path]], Evolving | None]
 
 Units = Collection[int] | None
 
@@ -110,13 +111,18 @@ def evolve(
 ) -> Evolution:
     """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``.
 
-    ``earlier`` are fields of schemas that the table has taken up: one of those that has no column was dropped by a person.
+    ``earlier`` are fields that the table has had, and those of schemas that it has taken up: one of them that has no column
+    was dropped, or left out, by a person. Those inside a column are below any name that it has or had.
     ``units`` are the ids of the table's fields whose times may be numbers; None: all.
     ``key`` is the column that keys of records fill, if they do: it is no field's.
     """
+    owners = _owners(schema.columns)
+    without = {
+        (owners[path[0]].name, *path[1:]) if path[0] in owners else path for path in earlier
+    }
     items = [
         LeftOut(item.path, "a schema of before had it, too, and its column was dropped")
-        if isinstance(item, AddColumn) and item.path in earlier
+        if isinstance(item, AddColumn) and item.path in without
         else item
         for item in _columns(schema, record_fields(writer), key, units)
     ]
@@ -167,6 +173,12 @@ def spelled_path(path: Path) -> str:
 _Item = Change | Misfit | LeftOut
 
 
+def _owners(columns: Sequence[Column]) -> dict[str, Column]:
+    """Return columns by their names, the one of now before those of earlier."""
+    owners = {name: column for column in columns for name in column.keys}
+    return owners | {column.name: column for column in columns}
+
+
 def _columns(
     schema: TableSchema,
     fields: Sequence[tuple[str, WriterType]],
@@ -175,8 +187,7 @@ def _columns(
 ) -> Iterator[_Item]:
     """Match fields with columns: by the name that a column has now, then by those that it had."""
     columns = [column for column in schema.columns if column is not key]
-    owners = {name: column for column in columns for name in column.keys}
-    owners |= {column.name: column for column in columns}
+    owners = _owners(columns)
     names = [column.name for column in columns]
     claimed: set[str] = set()
     for name, writer in fields:

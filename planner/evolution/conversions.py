@@ -32,10 +32,10 @@ def conversions(before: TableSchema, after: TableSchema) -> Mapping[str, Convers
     None: no row can be, since a column of the log itself (``kafka_key``) is in ``after`` alone.
     """
     by_id = {column.field_id: column for column in before.columns}
-    found = {each.name: _conversion(by_id.get(each.field_id), each) for each in after.columns}
-    if any(found[each.name] == "null" for each in after.columns if each.is_metadata):
+    steps = {each.name: _conversion(by_id.get(each.field_id), each) for each in after.columns}
+    if any(steps[each.name] == "null" for each in after.columns if each.is_metadata):
         return None
-    return found
+    return steps
 
 
 def _conversion(before: Column | None, after: Column) -> Conversion:

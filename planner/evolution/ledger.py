@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from planner.errors import BadBinding, SchemaRegistryChanged, TieringConflict, TooManySchemas
+from planner.evolution.writer_types import RULE
 from planner.names import TableName, shell_word
 
 SCHEMAS = "thermocline.schemas"
@@ -22,7 +23,7 @@ UNREADABLE = "unreadable"
 #: Entries that say nothing of what the id means.
 NO_SCHEMA = frozenset({UNKNOWN, UNREADABLE})
 
-#: Ids in one ledger, each 20 to 45 bytes of every metadata file. Topics of many record types have hundreds.
+#: Ids in one ledger, each 20 to 47 bytes of every metadata file. Topics of many record types have hundreds.
 MAX_IDS = 10_000
 
 _ERA = "era"
@@ -40,13 +41,22 @@ class SchemaLedger:
 
     @classmethod
     def parse(cls, table: TableName, text: str | None) -> SchemaLedger:
-        """Read the property; without one the ledger is empty. Raises BadBinding."""
+        """Read the property; without one the ledger is empty.
+
+        Raises:
+            BadBinding: it is no ledger; or, with the fact ``rule``, it has fingerprints by a rule that this program lacks.
+        """
         if text is None:
             return cls()
         try:
             entries = json.loads(text)
             era = int(entries.pop(_ERA, 0))
             ledger = {int(number): str(each) for number, each in entries.items()}
+            rules = {
+                at: each[: each.index(":")]
+                for at, each in ledger.items()
+                if each not in NO_SCHEMA
+            }
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise BadBinding(
                 f"{table}: property {SCHEMAS} is not a ledger of schemas; restore it from an earlier metadata file, or run "
@@ -54,6 +64,15 @@ class SchemaLedger:
                 table=str(table),
                 property=SCHEMAS,
             ) from None
+        for number, rule in rules.items():
+            if rule != RULE:
+                raise BadBinding(
+                    f"{table}: property {SCHEMAS} has schema id {number} by rule {rule[:20]}, and this program goes by rule "
+                    f"{RULE}; run the newer Thermocline that wrote it.",
+                    table=str(table),
+                    property=SCHEMAS,
+                    rule=rule,
+                )
         return cls(ledger, era)
 
     @property

@@ -52,7 +52,7 @@ def table_type(writer: WriterType) -> pa.DataType | None:
     writer = writer.value
     if writer.logical is not None:
         if writer.logical.meaning == "decimal":
-            return pa.decimal128(writer.logical.precision, writer.logical.scale)
+            return pa.decimal128(writer.logical.digits, writer.logical.scale)
         return _MEANINGS[writer.logical.meaning]
     if writer.kind == "fixed":
         return pa.binary(writer.size if 0 < writer.size <= MAX_FIXED_BYTES else -1)

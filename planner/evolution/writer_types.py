@@ -47,9 +47,17 @@ Meaning = Literal[
 ]
 
 
+#: The rule that makes fingerprints of schemas. Ledgers of tables have them, so what rule 1 says of a text never changes: where
+#: the parser learns of a text what it ignored before, a rule 2 hashes that, and rule 1 goes on to leave it out.
+RULE = "1"
+
+#: A decimal of more digits has a column of so many: more are in no type of Iceberg or Arrow's 128 bits.
+MAX_DIGITS = 38
+
+
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """What a value means. ``precision`` and ``scale`` are a decimal's.
+    """What a value means. ``precision`` and ``scale`` are a decimal's, as the schema has them.
 
     ``timestamp-*`` are moments in UTC, ``local-timestamp-*`` have no zone, ``timestamp-text`` is a moment as ISO 8601.
     """
@@ -57,6 +65,17 @@ class Logical:
     meaning: Meaning
     precision: int = 0
     scale: int = 0
+
+    @property
+    def digits(self) -> int:
+        """The digits that a decimal's values may have: its precision, MAX_DIGITS at most."""
+        return min(self.precision, MAX_DIGITS)
+
+    @property
+    def limit(self) -> str:
+        """Names what a decimal's values are not beyond, for messages."""
+        own = "the writer's " if self.precision == self.digits else ""
+        return f"{own}decimal({self.digits}, {self.scale})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +133,7 @@ class WriterSchema:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that decides what the bytes of a record mean: 32 hexadecimal digits.
+        """Hash of all that decides what the bytes of a record mean: its rule, a colon, 32 hexadecimal digits.
 
         Neither of the text nor of Avro's canonical form, which leaves logical types, scales and defaults out.
         """
@@ -123,7 +142,7 @@ class WriterSchema:
             [[name, _facts(each)] for name, each in sorted(self.recursive.items())],
         ]
         text = json.dumps(facts, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return f"{RULE}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
     @property
     def as_value(self) -> WriterSchema:
@@ -142,6 +161,7 @@ def walk(root: WriterType) -> Iterator[WriterType]:
 
 
 def _facts(each: WriterType) -> list[object]:
+    """Return what rule 1 hashes of a type."""
     logical = each.logical
     return [
         each.kind,
@@ -156,8 +176,3 @@ def _facts(each: WriterType) -> list[object]:
 
 #: Ids of schemas that some records were written with; none of no records. None: not known.
 WriterIds = frozenset[int] | None
-
-
-def all_ids(first: WriterIds, second: WriterIds) -> WriterIds:
-    """Return the ids of the records of both."""
-    return None if first is None or second is None else first | second

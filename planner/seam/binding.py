@@ -109,8 +109,8 @@ class Binding:
 
     def gives_rows_of(self, shape: str, schema: TableSchema) -> bool:
         """Return whether every record is the same row under this binding as under one with ``shape``."""
-        if shape == self.shape:
-            return True
+        if shape == self.shape or not isinstance(self.format, JsonFormat):
+            return shape == self.shape
         return shape == shape_under(self, 1) and self.format.reads_as_at_first(schema)
 
     def properties(self) -> dict[str, str]:

@@ -206,10 +206,6 @@ class AvroFormat:
             facts["floors"] = list(self.floors)
         return facts
 
-    def reads_as_at_first(self, schema: TableSchema) -> bool:  # noqa: ARG002
-        """As ``JsonFormat.reads_as_at_first``; the first forms are today's."""
-        return True
-
     @property
     def beyond_shape(self) -> str:
         """As ``JsonFormat.beyond_shape``."""
@@ -244,10 +240,6 @@ class RawFormat:
     def shape(self, on_error: str, forms: int) -> dict[str, object]:  # noqa: ARG002
         """As ``JsonFormat.shape``: its name, which a binding adds, says all."""
         return {}
-
-    def reads_as_at_first(self, schema: TableSchema) -> bool:  # noqa: ARG002
-        """As ``JsonFormat.reads_as_at_first``; the first forms are today's."""
-        return True
 
 
 class StringFormat(RawFormat):

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from planner.errors import DeadlineExceeded, SchemasNeeded
-from planner.evolution.writer_types import WriterIds, all_ids
+from planner.evolution.writer_types import WriterIds
 from planner.offsets import OffsetRange
+from planner.ports import all_ids
 from planner.schema import size_of
 from planner.seam.watermark import Outcomes
 from proxy.tail import generations

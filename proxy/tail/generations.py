@@ -12,8 +12,9 @@ from functools import reduce
 import pyarrow as pa
 
 from planner.errors import FederationError
-from planner.evolution.writer_types import WriterIds, all_ids
+from planner.evolution.writer_types import WriterIds
 from planner.offsets import NO_EPOCHS, OffsetRange
+from planner.ports import all_ids
 from planner.schema import size_of
 from proxy.tail.segment import (
     Segment,

@@ -19,10 +19,10 @@ from tests.doubles.amending import MemoryRepairCommitter
 from tests.fixtures.cold import ColdHarness, IcebergCold, MemoryCold
 from tests.harness.builders import BINDING, FLOWS, bounds, watermark
 
-BEFORE = SchemaLedger({1: "a", 2: "b", 3: UNKNOWN})
+BEFORE = SchemaLedger({1: "1:a", 2: "1:b", 3: UNKNOWN})
 AVRO = Binding("flows", AvroFormat(ledger=BEFORE))
 #: Of today's registry: 2 is another schema, 3 has come.
-TODAY = {1: "a", 2: "other", 3: "c"}
+TODAY = {1: "1:a", 2: "1:other", 3: "1:c"}
 
 
 def bound(cold: ColdHarness, binding: Binding = AVRO) -> RepairCommitter:
@@ -55,7 +55,7 @@ def test_ids_that_mean_something_else_begin_anew(cold: ColdHarness) -> None:
     before = cold.store.pin(FLOWS)
     accept(committer, decision())
     after = cold.store.pin(FLOWS)
-    assert ledger(after) == SchemaLedger({1: "a", 3: UNKNOWN}, 1)
+    assert ledger(after) == SchemaLedger({1: "1:a", 3: UNKNOWN}, 1)
     assert after.watermark is not None
     assert before.watermark is not None
     assert after.binding is not None
@@ -75,7 +75,7 @@ def test_the_ledger_alone_is_not_enough(cold: ColdHarness) -> None:
 def test_a_property_that_is_no_ledger_begins_anew_above_the_era_of_the_rows(
     era: int, cold: ColdHarness
 ) -> None:
-    committer = bound(cold, Binding("flows", AvroFormat(ledger=SchemaLedger({1: "a"}, era))))
+    committer = bound(cold, Binding("flows", AvroFormat(ledger=SchemaLedger({1: "1:a"}, era))))
     cold.set_properties(schemas="{")
     with pytest.raises(BadBinding, match="thermocline schemas accept"):
         cold.store.pin(FLOWS)
@@ -83,20 +83,30 @@ def test_a_property_that_is_no_ledger_begins_anew_above_the_era_of_the_rows(
     assert ledger(cold.store.pin(FLOWS)) == SchemaLedger({}, era + 1)
 
 
+def test_a_ledger_of_a_newer_program_is_left_to_that(cold: ColdHarness) -> None:
+    committer = bound(cold)
+    cold.set_properties(schemas='{"1":"1:a","2":"2:b"}')
+    for attempt in (lambda: accept(committer, decision()), lambda: cold.store.pin(FLOWS)):
+        with pytest.raises(
+            BadBinding, match="has schema id 2 by rule 2, and this program goes"
+        ):
+            attempt()
+
+
 def test_a_ledger_that_is_another_than_the_one_looked_at_stays(cold: ColdHarness) -> None:
     committer = bound(cold)
     decide = decision()
     committer.look(FLOWS, decide)
-    cold.set_properties(schemas=BEFORE.with_schemas({4: "d"}).text)
+    cold.set_properties(schemas=BEFORE.with_schemas({4: "1:d"}).text)
     with pytest.raises(TieringConflict, match="is not the one that was shown any more"):
         accept(committer, decide)
-    assert ledger(cold.store.pin(FLOWS)).fingerprints == {**BEFORE.fingerprints, 4: "d"}
+    assert ledger(cold.store.pin(FLOWS)).fingerprints == {**BEFORE.fingerprints, 4: "1:d"}
 
 
 @pytest.mark.parametrize(
     ("binding", "ids", "disturb", "why"),
     [
-        (AVRO, {1: "a", 2: "b", 3: "c"}, {}, "there is nothing to accept"),
+        (AVRO, {1: "1:a", 2: "1:b", 3: "1:c"}, {}, "there is nothing to accept"),
         (AVRO, TODAY, {"on_error": "skip"}, "or run `thermocline shape accept"),
         (BINDING, TODAY, {}, "its records are not Avro"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +73,7 @@ class Site:
     def schemas(self, *words: str) -> tuple[int, list[str]]:
         return self.run("schemas", words[0], "lake.net.flows", *words[1:])
 
-    def produce(self, text: str, *values: Mapping[str, Any], has_id: bool = True) -> None:
+    def produce(self, text: str, *values: Any, has_id: bool = True) -> None:
         """Write values as confluent's serializer does; it registers the schema."""
         with self.registry.client() as client:
             serializer = AvroSerializer(client, text)
@@ -196,8 +195,26 @@ def test_a_fixed_schema_is_pinned_to_its_number(site: Site) -> None:
     )
 
 
+def test_records_of_a_union_become_rows_by_their_name(site: Site) -> None:
+    other = flow(("why", "string"), name="Other")
+    site.registry.register(site.subject, f"[{FIRST}, {other}]")
+    site.produce(f"[{FIRST}, {other}]", ("net.Other", {"why": "a"}))
+    site.produce(f"[{FIRST}, {other}]", ("net.Flow", {"src": "b", "bytes": 1, "gone": None}))
+    assert site.create("--format", "avro", "--record", "net.Other") == (
+        0,
+        [
+            "created lake.net.flows over topic TOPIC; it starts at offsets 0: 0",
+            "  why  string  from TOPIC-value:1 (schema id #)",
+        ],
+    )
+    assert site.rows() == [{"why": "a"}]
+    assert site.schemas("plan")[1] == [
+        "lake.net.flows: the ledger has every version of its subject."
+    ]
+
+
 def test_a_schema_that_is_no_record_is_one_column(site: Site) -> None:
-    site.produce('"string"', "text")  # type: ignore[arg-type]
+    site.produce('"string"', "text")
     assert site.create("--format", "avro")[1][1:] == [
         "  value  string  from TOPIC-value:1 (schema id #)",
         "TOPIC-value:1 is no record: its values are the column value",
@@ -439,9 +456,14 @@ def test_a_registry_that_was_replaced_is_accepted_by_a_person(site: Site) -> Non
     [schema_id] = site.format().ledger.fingerprints
     catalog = load_catalog("lake", **sqlite_catalog(site.cli.config.parent))
     with closing(catalog), catalog.load_table("net.flows").transaction() as transaction:
-        transaction.set_properties({SCHEMAS: SchemaLedger({schema_id: "0" * 32}).text})
+        transaction.set_properties({SCHEMAS: SchemaLedger({schema_id: f"1:{0:032x}"}).text})
     before = site.pin()
     assert site.schemas("show") == (0, ["schema id #  TOPIC-value:1  net.Flow  changed"])
+    for word in ("plan", "evolve"):
+        assert site.schemas(word) == (
+            0,
+            ["schema id # has changed, so the table answers SchemaRegistryChanged"],
+        )
     with pytest.raises(SchemaRegistryChanged):
         site.rows()
     code, lines = site.schemas("accept")

@@ -88,20 +88,20 @@ def rows(server: SqlServer, table: TableName, columns: str = "id, name") -> list
     return [tuple(row.values()) for row in answer.to_pylist()]
 
 
-def schemas_of(table: TableName) -> str:
-    return f'{table.catalog}.{table.schema}."{table.name}$schemas"'
-
-
 def evolved(server: SqlServer, table: TableName) -> None:
     """Have the table follow ``SECOND``, as a tierer does."""
 
-    def decide(schema: TableSchema, _: object) -> Evolving:
+    def decide(schema: TableSchema, *_: object) -> Evolving:
         tree = parse_schema(SECOND)
         return Evolving(evolve(schema, tree).changes, SchemaLedger({77: tree.fingerprint}).text)
 
     with contextlib.closing(Catalogs(server.settings.catalogs)) as catalogs:
         evolve_table(catalogs, table, decide)
     server.refresh(table)
+
+
+def schemas_of(table: TableName) -> str:
+    return f'{table.catalog}.{table.schema}."{table.name}$schemas"'
 
 
 def test_each_record_is_read_by_its_writers_schema(
@@ -160,11 +160,11 @@ def test_rows_without_the_new_field_stay_and_the_others_have_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A column is added and another widened over a tail that is followed."""
-    kept: list[int] = []
+    carried_rows: list[int] = []
     borrow = Generation.borrow
 
     def counted(self: Generation, segment: Segment, epochs: Mapping[int, int]) -> None:
-        kept.append(segment.rows)
+        carried_rows.append(segment.rows)
         borrow(self, segment, epochs)
 
     monkeypatch.setattr(Generation, "borrow", counted)
@@ -183,7 +183,7 @@ def test_rows_without_the_new_field_stay_and_the_others_have_it(
         notes = {most: "n"}
         answer = rows(server, table, "id, name, note")
         assert answer == [(*row, notes.get(row[0])) for row in expected]
-        assert sum(kept) == most
+        assert sum(carried_rows) == most
         assert old.fetchall() == expected
     write(SECOND, [{"id": 2**40, "name": "w", "note": "far"}])
     assert rows(server, table, "id, name, note") == [*answer, (2**40, "w", "far")]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.transforms import BucketTransform
 
@@ -19,6 +20,7 @@ from planner.errors import CatalogUnavailable, SchemaIncompatible
 from planner.evolution.applying import applied
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolution, Evolving, evolve
+from planner.evolution.changes import Path as FieldPath
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
@@ -63,6 +65,8 @@ def catalogs(tmp_path: Path) -> Iterator[Catalogs]:
         Column(0, name, parse_type(text.lstrip("!")), text.startswith("!"))
         for name, text in BEFORE.items()
     ]
+    # As of `create --rename town=city`.
+    columns.append(Column(0, "city", pa.string(), keys=("city", "town")))
     first = first_watermark(0, binding=binding)
     create_table(options, NewTable(TABLE, columns, binding), first)
     with closing(Catalogs(options)) as opened:
@@ -78,12 +82,14 @@ def schema_of(catalogs: Catalogs) -> TableSchema:
 def for_writer(fields: Mapping[str, Any], number: int) -> Decide:
     tree = writer(fields)
 
-    def decide(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
+    def decide(
+        schema: TableSchema, properties: Mapping[str, str], past: Collection[FieldPath]
+    ) -> Evolving | None:
         ledger = SchemaLedger.parse(TABLE, properties.get(SCHEMAS))
         if not ledger.lacks([number]):
             return None
         more = ledger.with_schemas({number: tree.fingerprint})
-        return Evolving(evolve(schema, tree).changes, more.text)
+        return Evolving(evolve(schema, tree, past).changes, more.text)
 
     return decide
 
@@ -125,7 +131,7 @@ def test_schemas_that_change_the_same_fields_are_one_commit(catalogs: Catalogs) 
         writer({"id": "long", "at": {**q, "fields": wider}, "n": "long"}),
     ]
 
-    def decide(schema: TableSchema, _: object) -> Evolving:
+    def decide(schema: TableSchema, *_: object) -> Evolving:
         first = evolve(schema, trees[0]).changes
         second = evolve(applied(schema, first), trees[1]).changes
         return Evolving((*first, *second), "{}")
@@ -138,12 +144,43 @@ def test_schemas_that_change_the_same_fields_are_one_commit(catalogs: Catalogs) 
     assert (kinds["id"], kinds["n"]) == ("int64", "int64")
 
 
+def test_what_a_person_dropped_stays_dropped_at_any_depth(catalogs: Catalogs) -> None:
+    """Also if it was renamed before, or its parent since."""
+    inside = [{"name": "w", "type": "int"}]
+    box = {"type": "record", "name": "Box", "fields": inside}
+    fields = {
+        "id": "int",
+        "points": {"type": "array", "items": POINT},
+        "by_name": {"type": "map", "values": "float"},
+    }
+    more = {**fields, "note": "string", "town": "string", "box": box}
+    evolve_table(catalogs, TABLE, for_writer(more, 1))
+    for old, new in (("note", "remark"), ("points.x", "far"), ("box", "chest")):
+        with catalogs.load(TABLE).update_schema() as update:
+            update.rename_column(old, new)
+    inside.append({"name": "h", "type": "int"})
+    evolve_table(catalogs, TABLE, for_writer({**more, "box": box}, 2))
+    with catalogs.load(TABLE).update_schema() as update:
+        for name in ("remark", "city", "chest.h"):
+            update.delete_column(name)
+    with catalogs.load(TABLE).update_schema() as update:
+        update.rename_column("chest", "crate")
+    before = schema_of(catalogs)
+    inside.append({"name": "d", "type": "int"})
+    evolving = evolve_table(catalogs, TABLE, for_writer({**more, "box": box, "new": "int"}, 3))
+    assert evolving is not None
+    assert list(map(str, evolving.changes)) == ["add crate.d int", "add new int"]
+    assert schema_of(catalogs).names == (*before.names, "new")
+
+
 def interrupted(decide: Decide, other: Callable[[], object], times: int) -> Decide:
     """Have another writer commit between the decision and its commit, so many times."""
     left = [times]
 
-    def decides(schema: TableSchema, properties: Mapping[str, str]) -> Evolving | None:
-        decision = decide(schema, properties)
+    def decides(
+        schema: TableSchema, properties: Mapping[str, str], past: Collection[FieldPath]
+    ) -> Evolving | None:
+        decision = decide(schema, properties, past)
         if left[0]:
             left[0] -= 1
             other()

@@ -108,14 +108,15 @@ def verified(live: LiveServer, table: TableName, folder: Path, *options: str) ->
     sections = {f"catalogs.{name}": each for name, each in live.settings.catalogs.items()}
     sections["kafka"] = dict(live.settings.kafka)
     lines = []
-    for section, values in sections.items():
+    for section, each_option in sections.items():
         lines.append(f"[{section}]")
-        lines += [f'"{key}" = {json.dumps(each)}' for key, each in values.items()]
+        lines += [f'"{key}" = {json.dumps(each)}' for key, each in each_option.items()]
     config = folder / "thermocline.toml"
     config.write_text("\n".join(lines))
     done = CliRunner().invoke(
         app, ["--config", str(config), "verify", str(table), "--json", *options]
     )
+    assert done.exit_code == 0, (done.output, done.exception)
     [report] = json.loads(done.stdout)
     return report
 

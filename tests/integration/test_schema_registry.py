@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 from confluent_kafka.schema_registry import Schema
 
@@ -168,6 +169,30 @@ def test_deleted_softly_it_is_read_by_id_and_version_and_not_listed(
     # The same text again: the old id, and a number that was never used.
     assert schema_registry.register("soft-value", second) == ids[1]
     assert registry.versions("soft-value", timeout_s=10) == {1: ids[0], 3: ids[1]}
+    # So is it after all of them were deleted.
+    with schema_registry.client() as client:
+        client.delete_subject("soft-value")
+    assert schema_registry.register("soft-value", second) == ids[1]
+    versions = registry.versions("soft-value", timeout_s=10)
+    assert isinstance(versions, dict)
+    assert list(versions.values()) == [ids[1]]
+    assert min(versions) > 3
+
+
+def test_a_copy_with_the_ids_of_before_gets_new_ones(
+    schema_registry: ApicurioRegistry, registry: SchemaRegistry
+) -> None:
+    """Outside its import mode a registry passes over the id that a registration names, without a word."""
+    text = record("Copied", ("a", "int"))
+    answer = httpx2.post(
+        f"{schema_registry.url}/subjects/copied-value/versions",
+        json={"schema": text, "id": 80_000, "version": 5},
+    )
+    own = answer.json()["id"]
+    assert own != 80_000
+    assert registry.versions("copied-value", timeout_s=10) == {1: own}
+    unknown = UnknownSchema("schema id 80000")
+    assert registry.subject_versions_of(80_000, timeout_s=10) == unknown
 
 
 def test_deleted_for_good_it_is_unknown_until_it_is_registered_again(

@@ -64,6 +64,7 @@ MEANINGS = (
     {"type": "string", "logicalType": "uuid"},
     {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
     {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10},
+    {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2},
 )
 
 
@@ -221,7 +222,7 @@ def _times(per_us: int, us: int, *, zone: bool) -> Callable[[Schema], Any]:
 
 
 def _decimals(schema: Schema) -> Any:
-    limit = 10 ** schema["precision"] - 1
+    limit = 10 ** min(schema["precision"], 38) - 1
 
     def write(unscaled: int) -> Written:
         octets = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, signed=True)
@@ -454,5 +455,5 @@ def test_the_fast_path_reads_what_is_in_no_doubt() -> None:
         for at, each in enumerate((*SCALARS, *MEANINGS, {"type": "array", "items": "int"}))
     ]
     schema = {"type": "record", "name": "R", "fields": fields}
-    body = bytes(1 + 1 + 1 + 4 + 8 + 1 + 1 + 4) + sized(str(UUID(int=5)).encode()) + bytes(3)
+    body = bytes(1 + 1 + 1 + 4 + 8 + 1 + 1 + 4) + sized(str(UUID(int=5)).encode()) + bytes(4)
     assert list(_certain([schema], [framed(1, body)] * 20)) == [20, 0]

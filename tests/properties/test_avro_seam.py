@@ -1,44 +1,36 @@
 """Random histories of an Avro topic: schemas come, tables follow, rows are tiered. Each record is one row, the same before and after.
 
+The registry is away at times, loses schemas or has others for a while; processes of the product start anew.
 Registry, table and log are doubles in memory; decoder, decisions and ledger are the real ones. fastavro says what a record holds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from connectors.decoding.registry import decoder_for
-from connectors.registry.decoders import Answer, Decoders
+from connectors.registry.decoders import Decoders
 from connectors.registry.table_schemas import take_up
-from connectors.registry.texts import WriterText
-from planner.errors import UndecodableRecord
-from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
-from planner.evolution.ledger import SCHEMAS
-from planner.names import TableName
-from planner.schema import METADATA_TYPES, RAW_SCHEMA, Column, TableSchema
-from planner.seam.binding import Binding, parse_binding
+from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, UndecodableRecord
+from planner.evolution.ledger import SchemaLedger
+from planner.schema import RAW_SCHEMA
 from planner.seam.formats import AvroFormat
+from tests.harness.avro_histories import TABLE, WIDER, Fields, Registry, Table, text_of
 
-TABLE = TableName("lake", ("shop",), "orders")
 EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "30"))
-LEAD = tuple(
-    Column(at, name, METADATA_TYPES[name])
-    for at, name in enumerate(("kafka_partition", "kafka_offset", "kafka_timestamp"), 1)
-)
 NAMES = ("a", "b", "c", "d")
-#: Types of a field, each with those that it may become.
-WIDER = {"int": "long", "float": "double"}
 VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
@@ -46,94 +38,6 @@ VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "double": st.floats(allow_nan=False),
     "string": st.text(max_size=3),
 }
-
-#: Fields of a schema: name to type; of the struct ``p`` another such.
-Fields = dict[str, Any]
-
-
-def text_of(fields: Fields, name: str = "R") -> str:
-    members = []
-    for each, kind in fields.items():
-        written = json.loads(text_of(kind, "P")) if isinstance(kind, dict) else kind
-        members.append({"name": each, "type": ["null", written], "default": None})
-    return json.dumps({"type": "record", "name": name, "fields": members})
-
-
-class Registry:
-    """``connectors.registry.decoders.Registry`` in memory."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
-        del timeout_s
-        return {each: WriterText(each, self.texts[each - 1], {}, "AVRO") for each in ids}
-
-    def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
-        raise NotImplementedError
-
-
-class Table:
-    """A table whose schema and properties change as pyiceberg would change them."""
-
-    def __init__(self) -> None:
-        self.schema = TableSchema(0, LEAD)
-        form = AvroFormat(evolution="additive")
-        self.properties = Binding("orders", form).properties()
-        self._last = 10
-
-    @property
-    def binding(self) -> Binding:
-        binding = parse_binding(TABLE, self.properties)
-        assert binding is not None
-        return binding
-
-    def commit(self, table: TableName, decide: Decide) -> Evolving | None:
-        assert table == TABLE
-        evolving = decide(self.schema, self.properties)
-        if evolving is not None:
-            for change in evolving.changes:
-                self.change(change)
-            self.properties[SCHEMAS] = evolving.ledger
-        return evolving
-
-    def change(self, change: Change) -> None:
-        name, *inside = change.path
-        if isinstance(change, AddColumn) and not inside:
-            self._last += 1
-            self._set((*self.schema.columns, Column(self._last, name, change.type)))
-            return
-        (column,) = (each for each in self.schema.columns if each.name == name)
-        kind = changed(column.type, inside, change)
-        self._set(
-            tuple(
-                replace(column, type=kind) if each is column else each
-                for each in self.schema.columns
-            )
-        )
-
-    def drop(self, name: str) -> None:
-        self._set(tuple(each for each in self.schema.columns if each.name != name))
-
-    def _set(self, columns: tuple[Column, ...]) -> None:
-        self.schema = TableSchema(self.schema.schema_id + 1, columns)
-
-
-def changed(kind: pa.DataType, path: list[str], change: Change) -> pa.DataType:
-    if not path:
-        assert isinstance(change, Widen)
-        return change.after
-    fields = list(kind)
-    if len(path) == 1 and isinstance(change, AddColumn):
-        return pa.struct([*fields, pa.field(path[0], change.type)])
-    return pa.struct(
-        [
-            each.with_type(changed(each.type, path[1:], change))
-            if each.name == path[0]
-            else each
-            for each in fields
-        ]
-    )
 
 
 def as_column(value: Any, kind: pa.DataType) -> Any:
@@ -154,9 +58,12 @@ class Histories(RuleBasedStateMachine):
         self.cold: list[dict[int, Any]] = []
         #: Names of columns that a person dropped.
         self.dropped: set[str] = set()
-        # The server's, and that of a tierer, which starts anew now and then.
-        self.server = Decoders(lambda *_: self.registry)
-        self.tierer = Decoders(lambda *_: self.registry)
+        # The server's, and those of two tierers; each starts anew now and then.
+        self.server = self._started()
+        self.tierers = [self._started(), self._started()]
+
+    def _started(self) -> Decoders:
+        return Decoders(lambda *_: self.registry)
 
     @rule(data=st.data())
     def register(self, data: st.DataObject) -> None:
@@ -215,17 +122,23 @@ class Histories(RuleBasedStateMachine):
             for name, kind in fields.items()
         }
 
-    @rule(count=st.integers(1, 5), starts_anew=st.booleans())
-    def tier(self, count: int, starts_anew: bool) -> None:
+    @rule(count=st.integers(1, 5), number=st.integers(0, 1), starts_anew=st.booleans())
+    def tier(self, count: int, number: int, starts_anew: bool) -> None:
         if starts_anew:
-            self.tierer = Decoders(lambda *_: self.registry)
+            self.tierers[number] = self._started()
         stop = min(len(self.log), self.watermark + count)
         if stop == self.watermark:
             return
+        try:
+            self._publish(self.tierers[number], stop)
+        except SchemaRegistryUnavailable:
+            assert not self.registry.is_up
+
+    def _publish(self, tierer: Decoders, stop: int) -> None:
         while True:
             schema, binding = self.table.schema, self.table.binding
             decoder = decoder_for(
-                str(TABLE), schema, binding, self.tierer.writers(str(TABLE), binding)
+                str(TABLE), schema, binding, tierer.writers(str(TABLE), binding)
             )
             decoded = decoder.decode(self._raw(self.watermark, stop))
             ids = {at for at, _ in self.log[self.watermark : stop]}
@@ -233,17 +146,52 @@ class Histories(RuleBasedStateMachine):
             unmet = decoded.needs | binding.format.ledger.lacks(ids)
             if not unmet:
                 break
-            take_up(TABLE, binding, unmet, self.tierer, self.table.commit)
+            take_up(TABLE, binding, unmet, tierer, self.table.commit)
         names = {column.name: column.field_id for column in schema.columns}
         for row in decoded.rows.to_pylist():
             self.cold.append({names[name]: value for name, value in row.items()})
         self.watermark = stop
 
-    @rule()
-    def take_up_versions(self) -> None:
+    @precondition(lambda self: self.registry.is_up)
+    @rule(number=st.integers(0, 1))
+    def take_up_versions(self, number: int) -> None:
         """As a tierer does with versions that no record has yet."""
         ids = range(1, len(self.schemas) + 1)
-        take_up(TABLE, self.table.binding, ids, self.tierer, self.table.commit)
+        take_up(TABLE, self.table.binding, ids, self.tierers[number], self.table.commit)
+
+    @rule()
+    def come_and_go(self) -> None:
+        """The registry is away, until this comes again."""
+        self.registry.is_up = not self.registry.is_up
+
+    @rule()
+    def start_the_server_anew(self) -> None:
+        self.server = self._started()
+
+    @precondition(lambda self: self.registry.is_up and self._ledger().fingerprints)
+    @rule(has_others=st.booleans())
+    def replace_the_registry(self, has_others: bool) -> None:
+        """For a while ids mean other schemas, or none: processes that start then stop at what they need, by name."""
+        own = self.registry.texts
+        self.registry.texts = [
+            text_of({**fields, "decoy": "int"}) if has_others else None
+            for fields in self.schemas
+        ]
+        ledger = self._ledger()
+        ids = {at for at, _ in self.log[self.watermark :]} & ledger.fingerprints.keys()
+        changed = pytest.raises(SchemaRegistryChanged, match="the registry has another schema")
+        with changed if ids else contextlib.nullcontext():
+            self._started().ask(str(TABLE), self.table.binding, ids)
+        if ids:
+            decoder = self._started()(str(TABLE), self.table.schema, self.table.binding)
+            with pytest.raises(SchemaRegistryChanged):
+                decoder.decode(self._raw(self.watermark, len(self.log)))
+        self.registry.texts = own
+
+    def _ledger(self) -> SchemaLedger:
+        form = self.table.binding.format
+        assert isinstance(form, AvroFormat)
+        return form.ledger
 
     @precondition(lambda self: any(each.name in NAMES for each in self.table.schema.columns))
     @rule(data=st.data())
@@ -259,28 +207,41 @@ class Histories(RuleBasedStateMachine):
             at, record = self.log[offset]
             body = io.BytesIO()
             fastavro.schemaless_writer(
-                body, fastavro.parse_schema(json.loads(self.registry.texts[at - 1])), record
+                body, fastavro.parse_schema(json.loads(text_of(self.schemas[at - 1]))), record
             )
             value = b"\0" + at.to_bytes(4) + body.getvalue()
             rows.append({"kafka_partition": 0, "kafka_offset": offset, "kafka_value": value})
         return pa.RecordBatch.from_pylist(rows, RAW_SCHEMA)
 
-    def _hot(self) -> list[dict[str, Any]]:
-        """Read the tail as a server does. A number may be beyond its column while no tierer has widened that: an error by name."""
+    def _hot(self) -> list[dict[str, Any]] | None:
+        """Read the tail as a server does; None: it waits for the registry, as it must.
+
+        A number may be of a wider type than its column, while no tierer has widened that: an error by name.
+        """
         if self.watermark == len(self.log):
             return []
-        raw = self._raw(self.watermark, len(self.log))
-        decoder = self.server(str(TABLE), self.table.schema, self.table.binding)
+        ids = {at for at, _ in self.log[self.watermark :]}
+        is_met = all(map(self.server.writers(str(TABLE), self.table.binding).get, ids))
         try:
-            return decoder.decode(raw).rows.to_pylist()
+            return self._read_tail()
+        except SchemaRegistryUnavailable:
+            assert not self.registry.is_up
+            assert not is_met
+            return None
         except UndecodableRecord as error:
-            form = self.table.binding.format
-            assert isinstance(form, AvroFormat)
-            assert "is beyond" in error.message  # noqa: PT017 - most tails have none
-            assert form.ledger.lacks({at for at, _ in self.log[self.watermark :]})
-        self.take_up_versions()
+            assert "is new to the table" in error.message  # noqa: PT017 - most tails have none
+            assert self._ledger().lacks(ids)
+        if not self.registry.is_up:
+            return None
+        self.take_up_versions(0)
+        return self._read_tail()
+
+    def _read_tail(self) -> list[dict[str, Any]]:
         decoder = self.server(str(TABLE), self.table.schema, self.table.binding)
-        return decoder.decode(raw).rows.to_pylist()
+        rows: list[dict[str, Any]] = decoder.decode(
+            self._raw(self.watermark, len(self.log))
+        ).rows.to_pylist()
+        return rows
 
     @invariant()
     def what_a_person_dropped_stays_dropped(self) -> None:
@@ -290,10 +251,11 @@ class Histories(RuleBasedStateMachine):
     def every_record_is_its_row(self) -> None:
         hot = self._hot()
         schema = self.table.schema
-        for offset, (_, record) in enumerate(self.log):
+        records = self.log[: self.watermark] if hot is None else self.log
+        for offset, (_, record) in enumerate(records):
             for column in schema.payload:
                 expected = as_column(record.get(column.name), column.type)
-                if offset >= self.watermark:
+                if hot is not None and offset >= self.watermark:
                     value = hot[offset - self.watermark][column.name]
                 elif column.field_id in self.cold[offset]:
                     value = as_column(self.cold[offset][column.field_id], column.type)

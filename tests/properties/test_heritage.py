@@ -25,15 +25,8 @@ from planner.seam.binding import ON_ERROR
 from planner.seam.cut import TableCut
 from proxy.tail import generations, heritage
 from tests.doubles.log import MemoryRecord
+from tests.harness.avro_histories import TABLE, WIDER, Fields, Registry, Table, text_of
 from tests.harness.tails import FOLLOWED, TailHarness
-from tests.properties.test_avro_seam import (
-    TABLE,
-    WIDER,
-    Fields,
-    Registry,
-    Table,
-    text_of,
-)
 
 EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "30"))
 #: No schema has them.
@@ -61,10 +54,12 @@ def record(chance: Random, fields: Fields) -> dict[str, Any]:
     }
 
 
-class Known(Registry):
+class CandidRegistry(Registry):
     """A registry that says of the other ids that it has none such."""
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
+    def by_ids(
+        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
+    ) -> dict[int, Answer]:
         there = [each for each in ids if each <= len(self.texts)]
         unknown = UnknownSchema("schema id")
         return dict.fromkeys(ids, unknown) | super().by_ids(there, timeout_s=timeout_s)
@@ -76,7 +71,7 @@ class Heritages(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(generations, "SEGMENT_ROWS", 4)
         self.patch.setattr(heritage, "_MOST_FETCHED", 12)
-        self.registry, self.table = Known(), Table()
+        self.registry, self.table = CandidRegistry(), Table()
         self.decoders = Decoders(lambda *_: self.registry)
         self.tails = TailHarness(following=FOLLOWED, threads=False, decoders=self.decoders)
         self.schemas: list[Fields] = []
@@ -127,7 +122,7 @@ class Heritages(RuleBasedStateMachine):
     def produce(self, chance: Random, partition: int, count: int) -> None:
         """With any schema that there ever was; under other policies than ``fail`` also what is no record."""
         at = chance.randint(1, len(self.schemas))
-        schema = fastavro.parse_schema(json.loads(self.registry.texts[at - 1]))
+        schema = fastavro.parse_schema(json.loads(text_of(self.schemas[at - 1])))
         for _ in range(count):
             body = io.BytesIO()
             fastavro.schemaless_writer(body, schema, record(chance, self.schemas[at - 1]))

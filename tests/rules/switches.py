@@ -117,11 +117,29 @@ SWITCHES = (
         "S4",
         "bring a dropped column back",
         "planner/evolution/changes.py",
-        "if isinstance(item, AddColumn) and item.path in earlier",
+        "if isinstance(item, AddColumn) and item.path in without",
         "if False",
         (
             f"{SCHEMAS}::test_a_dropped_column_stays_dropped_under_a_later_schema",
             "tests/unit/test_evolution.py::test_a_column_that_a_person_dropped_stays_dropped",
+        ),
+    ),
+    Switch(
+        "S4",
+        "forget a column that was dropped",
+        "connectors/registry/table_schemas.py",
+        "earlier = self.earlier.union(past)",
+        "earlier = self.earlier",
+        (f"{SCHEMAS}::test_a_dropped_column_stays_dropped_under_a_later_schema",),
+    ),
+    Switch(
+        "S4",
+        "bring a field that was left out",
+        "connectors/registry/table_schemas.py",
+        "earlier = self.earlier.union(past)",
+        "earlier = frozenset(past)",
+        (
+            f"{SCHEMAS}::test_a_field_without_a_column_from_the_start_has_none_under_a_later_schema",
         ),
     ),
     Switch(

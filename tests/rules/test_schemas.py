@@ -20,7 +20,7 @@ from connectors.registry.table_schemas import take_up
 from connectors.registry.texts import UnknownSchema, WriterText
 from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, TieringConflict
 from planner.evolution.avro import parse_schema
-from planner.evolution.changes import AddColumn, Decide, Evolving
+from planner.evolution.changes import AddColumn, Decide, Evolving, Path
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
@@ -66,8 +66,10 @@ class Registry:
     def of(self, *_: str) -> Any:
         return self
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
-        del timeout_s
+    def by_ids(
+        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
+    ) -> dict[int, Answer]:
+        del timeout_s, anew
         self.requests.append(sorted(ids))
         return {
             each: WriterText(each, self.texts[each], {}, "AVRO")
@@ -82,6 +84,7 @@ class Table:
 
     def __init__(self) -> None:
         self.schema = TableSchema(1, (Column(1, "a", pa.int64()),))
+        self.past: set[Path] = set()
         self.properties = binding().properties()
         self.commits: list[Evolving] = []
 
@@ -92,13 +95,14 @@ class Table:
         return parsed
 
     def commit(self, _: TableName, decide: Decide) -> Evolving | None:
-        evolving = decide(self.schema, self.properties)
+        evolving = decide(self.schema, self.properties, self.past)
         if evolving is None:
             return None
         for change in evolving.changes:
             assert isinstance(change, AddColumn)
             column = Column(10 + len(self.commits), change.path[0], change.type)
             self.schema = TableSchema(2, (*self.schema.columns, column))
+        self.past |= {(name,) for name in self.schema.names}
         self.properties[SCHEMAS] = evolving.ledger
         self.commits.append(evolving)
         return evolving
@@ -161,11 +165,23 @@ def test_a_registry_that_gives_an_id_to_another_schema_stops_readers_and_tierers
 
 
 def test_a_dropped_column_stays_dropped_under_a_later_schema() -> None:
+    """Though the registry has lost the schema that brought it."""
     table = Table()
     registry = Registry({7: text(a="long", c="int"), 8: text(a="long", c="int", d="int")})
     take_up(TABLE, table.binding, [7], Decoders(registry.of), table.commit)
     table.schema = TableSchema(3, table.schema.columns[:1])
+    del registry.texts[7]
     take_up(TABLE, table.binding, [8], Decoders(registry.of), table.commit)
+    assert table.schema.names == ("a", "d")
+
+
+def test_a_field_without_a_column_from_the_start_has_none_under_a_later_schema() -> None:
+    """``create --leave-out`` makes such a table."""
+    table = Table()
+    seven, eight = text(a="long", c="int"), text(a="long", c="int", d="int")
+    table.properties = binding({7: parse_schema(seven).fingerprint}).properties()
+    decoders = Decoders(Registry({7: seven, 8: eight}).of)
+    take_up(TABLE, table.binding, [8], decoders, table.commit)
     assert table.schema.names == ("a", "d")
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import time
 import tracemalloc
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -225,6 +230,61 @@ def test_an_empty_body_is_a_value_where_the_schema_takes_no_bytes(
 
 
 @pytest.mark.parametrize("fast_from", PATHS)
+def test_the_scale_of_each_record_counts(fast_from: int | None) -> None:
+    """A topic of Debezium has bytes of another scale from one record to the next once the source's column was altered."""
+    money = (
+        '{{"type": "record", "name": "R", "fields": [{{"name": "a", "type": {{"type": "bytes", "logicalType": "decimal", '
+        '"precision": 12, "scale": {}}}}}]}}'
+    )
+    registry = writers(_7=money.format(2), _8=money.format(4))
+    table = schema(Column(10, "a", pa.decimal128(12, 4)))
+    values = [framed(number, b"\x04\x30\x39") for number in (7, 8) for _ in range(20)]
+    decoder = avro_decoder(table, registry, fast_from=fast_from)
+    rows = decoder.decode(raw_batch(*values)).rows.column("a").to_pylist()
+    assert rows == [Decimal("123.45")] * 20 + [Decimal("1.2345")] * 20
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_a_time_is_what_its_writer_made_of_it(
+    fast_from: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fastavro takes one without a zone as of its machine's zone, and for a local one the reading of the clock."""
+    noon = datetime(2026, 7, 1, 12)
+    abroad = noon.replace(tzinfo=timezone(timedelta(hours=9)))
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        bodies = [
+            (kind, _datum("long", kind, value))
+            for kind, value in (("timestamp-micros", noon), ("local-timestamp-micros", abroad))
+        ]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    values = []
+    for kind, body in bodies:
+        text = json.dumps(
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": "a", "type": {"type": "long", "logicalType": kind}}],
+            }
+        )
+        zone = None if kind.startswith("local") else "UTC"
+        column = Column(10, "a", pa.timestamp("us", zone))
+        values.append(column_of(text, column, *[body] * 20, fast_from=fast_from))
+    utc = datetime(2026, 7, 1, 6, 30, tzinfo=UTC)
+    assert values == [[utc] * 20, [noon] * 20]
+
+
+def _datum(kind: str, logical: str, value: datetime) -> bytes:
+    buffer = io.BytesIO()
+    parsed = fastavro.parse_schema({"type": kind, "logicalType": logical})
+    fastavro.schemaless_writer(buffer, parsed, value)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
 def test_records_of_another_name_are_skipped_and_counted(fast_from: int | None) -> None:
     registry = writers(_1=FLOW, _2=OTHER, _3=f'["null", {OTHER}, {FLOW}]', _4='"int"')
     values = [
@@ -290,6 +350,13 @@ NODE = (
     '{"name": "next", "type": ["null", "N"]}]}'
 )
 NEXT = Column(10, "next", pa.string())
+CONNECT_MONEY = '{"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}'
+
+
+def sized(number: int) -> bytes:
+    """Write a decimal of fewer than 64 bytes."""
+    octets = number.to_bytes(number.bit_length() // 8 + 1, signed=True)
+    return bytes([2 * len(octets)]) + octets
 
 
 @pytest.mark.parametrize("fast_from", PATHS)
@@ -310,6 +377,7 @@ NEXT = Column(10, "next", pa.string())
             b"\2\x0a",
             "0.10",
         ),
+        (CONNECT_MONEY, sized(10**38 - 1), f"{'9' * 36}.99"),
         (
             '{"type": "long", "logicalType": "timestamp-nanos"}',
             b"\1",
@@ -324,6 +392,36 @@ def test_a_record_inside_itself_is_json(
     bodies = [octets + b"\2" + octets + b"\0", octets + b"\0"] * 10
     values = column_of(NODE % kind, NEXT, *bodies, fast_from=fast_from)
     assert values == [f'{{"x":{text},"next":null}}', None] * 10
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_a_number_of_more_digits_than_a_column_has_is_bad_by_name(
+    fast_from: int | None,
+) -> None:
+    """Kafka Connect's decimals have 64 digits where its source does not say how many."""
+    most = 10**38 - 1
+    numbers = [5, most, -most, most + 1, -most - 1, 10**63, *range(20)]
+    fields = f'[{{"name": "m", "type": {CONNECT_MONEY}}}]'
+    decoder = avro_decoder(
+        schema(Column(10, "m", pa.decimal128(38, 2)), ERROR, VALUE),
+        writers(_7=f'{{"type": "record", "name": "R", "fields": {fields}}}'),
+        fast_from=fast_from,
+        on_error="null",
+    )
+    rows = decoder.decode(raw_batch(*(framed(7, sized(each)) for each in numbers))).rows
+    assert [(row["m"], row["kafka_error"]) for row in rows.to_pylist()] == [
+        (Decimal(f"{number}e-2"), None)
+        if abs(number) <= most
+        else (None, "field m: the number is beyond decimal(38, 2)")
+        for number in numbers
+    ]
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_json_text_has_no_number_that_a_column_has_not(fast_from: int | None) -> None:
+    body = sized(1) + b"\2" + sized(10**38) + b"\0"
+    with pytest.raises(UndecodableRecord, match=r"the number is beyond decimal\(38, 2\)"):
+        column_of(NODE % CONNECT_MONEY, NEXT, body, fast_from=fast_from)
 
 
 def test_records_that_need_each_other_are_looked_at_once() -> None:
@@ -431,10 +529,10 @@ def test_records_of_many_schemas_keep_their_order() -> None:
 
 @pytest.mark.parametrize("fast_from", PATHS)
 def test_a_batch_says_by_which_schemas_it_was_read(fast_from: int | None) -> None:
-    known = writers(_7=FLOW, _8=FLOW, _9=OTHER)
+    registry = writers(_7=FLOW, _8=FLOW, _9=OTHER)
     decoder = avro_decoder(
         schema(A),
-        known,
+        registry,
         fast_from=fast_from,
         on_error="skip",
         format=AvroFormat(record="net.Flow"),
@@ -443,5 +541,5 @@ def test_a_batch_says_by_which_schemas_it_was_read(fast_from: int | None) -> Non
     assert decoder.decode(raw_batch(*values)).writer_ids == frozenset({7, 8, 9})
     assert decoder.decode(raw_batch(b"no id", None)).writer_ids == frozenset()
     # Such an id may come to mean something.
-    known.add_unknown(10)
+    registry.add_unknown(10)
     assert decoder.decode(raw_batch(*values, framed(10, b"\2"))).writer_ids is None

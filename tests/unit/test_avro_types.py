@@ -25,6 +25,7 @@ ROWS = [
     match.groupdict() for match in map(ROW.fullmatch, DOC.read_text().splitlines()) if match
 ]
 COLUMNS = TYPES | {
+    "decimal(38, 2)": pa.decimal128(38, 2),
     "fixed(12)": pa.binary(12),
     "list of binary": pa.list_(pa.field("element", pa.binary())),
     "struct of int int, string string": pa.struct(

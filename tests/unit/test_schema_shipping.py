@@ -14,7 +14,7 @@ import pytest
 from connectors.registry.decoders import Answer, Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.shipping import SILENCE_S, SchemaShipping
-from connectors.registry.texts import UnknownSchema, WriterText
+from connectors.registry.texts import Format, UnknownSchema, WriterText
 from planner.errors import (
     SchemaIncompatible,
     SchemaRegistryChanged,
@@ -25,8 +25,8 @@ from planner.errors import (
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolving
 from planner.evolution.ledger import MAX_IDS, SCHEMAS, UNKNOWN, SchemaLedger
-from planner.names import TableName
-from planner.schema import Column, TableSchema
+from planner.names import KAFKA_ERROR, KAFKA_VALUE, TableName
+from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import SCHEMA_EVOLUTION, AvroFormat
 from tests.harness.avro_decoder import framed, raw_batch
@@ -64,7 +64,9 @@ class Registry:
     def of(self, *_: str) -> Any:
         return self
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float) -> dict[int, Answer]:
+    def by_ids(
+        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
+    ) -> dict[int, Answer]:
         self._answer(sorted(ids))
         return {
             each: WriterText(each, self.texts[each], {}, "AVRO")
@@ -149,6 +151,45 @@ def test_a_schema_that_was_late_is_asked_for_again_once_the_ledger_has_it() -> N
         decoders.ask(str(TABLE), binding({8: FINGERPRINT}), [8])
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "body"),
+    [
+        # As Confluent's serializers frame them: behind the id the message's index, or the document itself.
+        ("PROTOBUF", 'syntax = "proto3"; message Order { int64 id = 1; }', b"\0\x08\1"),
+        ("PROTOBUF", LONG, b"\2"),
+        ("JSON", '{"type": "object"}', b'{"id": NaN}'),
+        ("JSON", LONG, b'{"id": 1}'),
+    ],
+)
+def test_a_schema_of_another_format_reads_nothing(kind: Format, text: str, body: bytes) -> None:
+    bound = replaced(binding(), on_error="null")
+    extra = (KAFKA_ERROR, KAFKA_VALUE)
+    columns = [Column(at, name, METADATA_TYPES[name]) for at, name in enumerate(extra, 2)]
+    schema = TableSchema(1, (*SCHEMA.columns, *columns))
+    decoder = shipped_decoder("t", schema, bound, {7: WriterText(7, text, {}, kind)})
+    (row,) = decoder.decode(raw_batch(framed(7, body))).rows.to_pylist()
+    reason = f"schema id 7 is of the type {kind}, not AVRO"
+    assert (row["id"], row["kafka_error"]) == (None, reason)
+
+
+def test_a_copy_of_a_registry_with_ids_of_its_own_reads_nothing_by_them() -> None:
+    """Registries give imported schemas new ids, without a word: records still have the old one."""
+    registry = Registry({21: LONG})
+    bound = binding({777: FINGERPRINT})
+    decoder = Decoders(registry.of)(str(TABLE), SCHEMA, bound)
+    rows = decoder.decode(raw_batch(framed(21, b"\2"))).rows
+    assert rows.column("id").to_pylist() == [1]
+    with pytest.raises(SchemaRegistryChanged, match="under id 777"):
+        decoder.decode(raw_batch(framed(777, b"\2")))
+
+
+def test_versions_go_on_behind_those_that_were_deleted() -> None:
+    table = Table(binding({7: FINGERPRINT}).properties())
+    registry = Registry({7: LONG, 9: text("int")}, {"orders-value": {6: 9}})
+    SchemaFollower(registry.of, table.commit).follow(TABLE, binding({7: FINGERPRINT}))
+    assert sorted(json.loads(table.properties[SCHEMAS])) == ["7", "9"]
+
+
 def test_fields_of_other_records_are_none_that_a_person_dropped() -> None:
     other = '{"type":"record","name":"Refund","fields":[{"name":"why","type":"string"}]}'
     registry = Registry({7: LONG, 8: other, 9: f"[{LONG},{other}]"})
@@ -209,7 +250,7 @@ class Table:
     commits: int = 0
 
     def commit(self, _: TableName, decide: Decide) -> Evolving | None:
-        evolving = decide(SCHEMA, self.properties)
+        evolving = decide(SCHEMA, self.properties, ())
         if evolving is not None:
             self.commits += 1
             self.properties[SCHEMAS] = evolving.ledger

@@ -308,10 +308,10 @@ def test_tails_of_json_begin_anew() -> None:
 
 
 def test_ids_that_come_up_one_after_another_make_few_segments() -> None:
-    known = {at: replace(ANSWERS[1], id=at) for at in range(1, 60)}
+    answers = {at: replace(ANSWERS[1], id=at) for at in range(1, 60)}
     binding, decoders = Binding("flows", AvroFormat()), Decoders()
-    decoders.add(str(FLOWS), binding, known)
+    decoders.add(str(FLOWS), binding, answers)
     with tail_harness(binding=binding, decoders=decoders) as harness:
-        steps(harness, *((0, framed(at, VALUE), 1) for at in known))
+        steps(harness, *((0, framed(at, VALUE), 1) for at in answers))
         assert harness.segments() < 30
         assert newly_decoded(harness, AFTER) == 0

@@ -11,18 +11,21 @@ from planner.errors import (
     TopicRecreated,
     WatermarkMissing,
 )
+from planner.evolution.ledger import UNKNOWN, SchemaLedger
 from planner.offsets import OffsetRange, OffsetVector
 from planner.repairs import (
     MAX_SKIPS,
     AddedRows,
     accept_foreign,
     accept_gap,
+    accept_schemas,
     accept_shape,
     lost_ranges,
     skip_record,
 )
-from planner.seam.binding import Binding
-from planner.seam.cut import check_log
+from planner.seam.binding import Binding, OnError
+from planner.seam.cut import Pin, check_log
+from planner.seam.formats import AvroFormat
 from planner.seam.snapshots import History, Snapshot
 from planner.seam.watermark import Outcomes, Skip
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
@@ -192,3 +195,43 @@ def test_a_shape_of_what_is_not_bound_any_more_is_another() -> None:
     value = replace(pin(10), binding=SKIPPING)
     with pytest.raises(TieringConflict, match="is not the one that was shown any more"):
         accept_shape(value, pin(10, binding=None), run="shape")
+
+
+def of_avro(on_error: OnError = "fail") -> Pin:
+    """A pin whose ledger has 7, 8 and an unknown 9; its rows are of policy ``fail``."""
+    form = AvroFormat(ledger=SchemaLedger({7: "1:a", 8: "1:b", 9: UNKNOWN}, 2))
+    bound = Binding("flows", form)
+    value = replace(pin(10, 20), watermark=watermark(10, 20, shape=bound.shape))
+    return replace(value, binding=replace(bound, on_error=on_error))
+
+
+def test_ids_that_mean_something_else_leave_the_ledger_in_another_era() -> None:
+    value = of_avro()
+    after, ledger = accept_schemas(value, {7: "1:a", 8: UNKNOWN, 9: "1:c"}, run="yes")
+    assert ledger == SchemaLedger({7: "1:a", 9: UNKNOWN}, 3)
+    assert value.binding is not None
+    assert value.watermark is not None
+    then = replace(value.binding, format=AvroFormat(ledger=ledger))
+    assert after.shape == then.shape != value.watermark.shape
+    assert (after.next, after.run, after.prev_snapshot_id) == (vector(10, 20), "yes", 1)
+
+
+def test_a_ledger_without_ids_is_accepted_and_begins_an_era() -> None:
+    value = of_avro()
+    assert value.binding is not None
+    empty = AvroFormat(ledger=SchemaLedger({}, 2))
+    value = replace(value, binding=replace(value.binding, format=empty))
+    _, ledger = accept_schemas(value, {}, run="yes")
+    assert ledger == SchemaLedger({}, 3)
+
+
+def test_schemas_are_accepted_where_they_changed_and_rows_are_the_bindings() -> None:
+    today = {7: "1:other", 8: "1:b"}
+    with pytest.raises(BadParameter, match="there is nothing to accept"):
+        accept_schemas(of_avro(), {7: "1:a", 8: "1:b", 9: "1:c"}, run="yes")
+    with pytest.raises(BadParameter, match="restore the table properties, or run `thermocline"):
+        accept_schemas(of_avro("skip"), today, run="yes")
+    with pytest.raises(BadParameter, match="its records are not Avro, so it has no schemas"):
+        accept_schemas(pin(10), today, run="yes")
+    with pytest.raises(BadParameter, match="not bound"):
+        accept_schemas(pin(10, binding=None), today, run="yes")

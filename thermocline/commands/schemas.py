@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import click
 from connectors.decoding.writers import FIXED_ID, Unknown, Writers
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.evolve import evolve_table
+from connectors.iceberg.past_fields import past_fields
 from connectors.iceberg.store import IcebergStore
 from connectors.registry.decoders import Decoders
 from connectors.registry.facts import mark_of, record_name
@@ -24,7 +26,7 @@ from connectors.registry.subjects import (
     of_topic,
     subjects_of,
 )
-from connectors.registry.table_schemas import take_up
+from connectors.registry.table_schemas import Commit, take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
@@ -69,14 +71,22 @@ class _Table:
     form: AvroFormat
     registry: SchemaRegistry
     decoders: Decoders
+    #: The fields that it has or had.
+    past: Callable[[], frozenset[Path]]
+    commit: Commit
 
     def writers(self, ids: Iterable[int]) -> Writers:
         """Ask for the schemas of ids, as they are in the registry today."""
         return _as_of_today(self.name, self.binding, self.form, self.decoders, ids)
 
+    def changed(self) -> tuple[int, ...]:
+        """Return the ids of the ledger that mean another schema in the registry today, or none any more."""
+        ledger = self.form.ledger
+        return ledger.changed(self.writers(ledger.fingerprints).fingerprints)
+
     def earlier(self) -> frozenset[Path]:
-        """Return the fields of the schemas that the table has taken up."""
-        return self.decoders.paths_of_ledger(str(self.name), self.binding)
+        """Return the fields that the table has had, and those of the schemas that it has taken up."""
+        return self.past() | self.decoders.paths_of_ledger(str(self.name), self.binding)
 
 
 def _as_of_today(
@@ -92,6 +102,7 @@ def _as_of_today(
 def _opened(settings: Settings, name: TableName) -> Iterator[_Table]:
     with (
         closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+        closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs,
         SchemaRegistries(settings.registries) as registries,
     ):
         pin = store.pin(name)
@@ -102,7 +113,17 @@ def _opened(settings: Settings, name: TableName) -> Iterator[_Table]:
             )
         form = pin.binding.format
         registry = registries.of(form.registry or "")
-        yield _Table(name, pin.schema, pin.binding, form, registry, Decoders(registries.of))
+        decoders = Decoders(registries.of)
+        yield _Table(
+            name,
+            pin.schema,
+            pin.binding,
+            form,
+            registry,
+            decoders,
+            lambda: past_fields(catalogs.load(name)),
+            functools.partial(evolve_table, catalogs),
+        )
 
 
 @command.command(
@@ -221,18 +242,29 @@ def _plan(config: str | None, table: str, as_json: bool) -> None:
     """
     name = TableName.parse(table)
     with _opened(load(config).require_catalogs(), name) as opened:
-        steps = list(_planned(opened))
-    _report(name, [each.document for each in steps] if as_json else None, steps)
-
-
-def _report(
-    name: TableName, documents: list[dict[str, Any]] | None, steps: Iterable[_Step]
-) -> None:
-    if documents is not None:
-        click.echo(json.dumps({"table": str(name), "schemas": documents}, indent=2))
+        steps, changed = list(_planned(opened)), opened.changed()
+    if as_json:
+        click.echo(_document(name, steps, changed))
         return
     lines = [line for step in steps for line in step.lines()]
-    click.echo("\n".join(lines or [f"{name}: the ledger has every version of its subject."]))
+    click.echo("\n".join((*lines, *_last_lines(name, steps, changed))))
+
+
+def _document(name: TableName, steps: Iterable[_Step], changed: Iterable[int]) -> str:
+    schemas = [each.document for each in steps]
+    facts = {"table": str(name), "changed": list(changed), "schemas": schemas}
+    return json.dumps(facts, indent=2)
+
+
+def _last_lines(
+    name: TableName, steps: Collection[_Step], changed: Collection[int]
+) -> Iterator[str]:
+    yield from (
+        f"{_id_text(number)} has changed, so the table answers SchemaRegistryChanged"
+        for number in changed
+    )
+    if not (steps or changed):
+        yield f"{name}: the ledger has every version of its subject."
 
 
 def _planned(table: _Table) -> Iterator[_Step]:
@@ -292,24 +324,25 @@ def _evolve(config: str | None, table: str, as_json: bool) -> None:
     settings = load(config).require_catalogs()
     name = TableName.parse(table)
     done: list[_Step] = []
-    with (
-        _opened(settings, name) as opened,
-        closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs,
-    ):
+    with _opened(settings, name) as opened:
         for step in _planned(opened):
             committed = take_up(
                 name,
                 opened.binding,
                 [step.version.id],
                 opened.decoders,
-                lambda table, decide: evolve_table(catalogs, table, decide),
+                opened.commit,
             )
             changes = () if committed is None else tuple(map(str, committed.changes))
             done.append(replace(step, changes=changes))
             if not as_json:
                 click.echo("\n".join(done[-1].lines()))
-    if as_json or not done:
-        _report(name, [each.document for each in done] if as_json else None, ())
+        changed = opened.changed()
+    if as_json:
+        click.echo(_document(name, done, changed))
+        return
+    for line in _last_lines(name, done, changed):
+        click.echo(line)
 
 
 @command.command(

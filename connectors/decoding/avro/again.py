@@ -168,11 +168,8 @@ def _meant(value: Any, writer: WriterType, path: str) -> Any:
     logical = cast("Logical", writer.logical)
     if logical.meaning == "decimal":
         unscaled = int.from_bytes(value, signed=True)
-        if abs(unscaled) >= 10**logical.precision:
-            raise Unfit(
-                path,
-                f"the number is beyond the writer's decimal({logical.precision}, {logical.scale})",
-            )
+        if abs(unscaled) >= 10**logical.digits:
+            raise Unfit(path, f"the number is beyond {logical.limit}")
         return Number(format(Decimal(unscaled).scaleb(-logical.scale, context=_EXACT), "f"))
     if isinstance(value, str):
         return value

@@ -33,7 +33,7 @@ def carries_over(
         return False
     old_items, new_items = _items(old.plan, before), _items(new.plan, after)
     old_fields = {field.field_id: field for field in before}
-    kept = set()
+    equal = set()
     for field in after:
         step, item = steps[field.path], new_items.get(field.field_id)
         if step == "null":
@@ -49,9 +49,9 @@ def carries_over(
             or (step == "cast" and item is not None and not _fits(old.plan.items[item], source))
         ):
             return False
-        kept.add(field.field_id)
+        equal.add(field.field_id)
     # A bad value of a column that is gone makes no bad record any more.
-    return is_all_good or kept == old_fields.keys()
+    return is_all_good or equal == old_fields.keys()
 
 
 def _items(plan: Plan, fields: Sequence[Field]) -> Mapping[int, int]:

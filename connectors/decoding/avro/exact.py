@@ -152,17 +152,14 @@ class Reads:
 
     def _decimal(self, plan: Plan) -> Read:
         field, logical, raw = _field(plan), cast("Logical", plan.writer.logical), _octets(plan)
-        limit, path = 10**logical.precision, plan.path
+        limit, path = 10**logical.digits, plan.path
         is_same = field.type.scale == logical.scale
-        is_within = is_same and field.type.precision >= logical.precision
+        is_within = is_same and field.type.precision >= logical.digits
 
         def read(cursor: Cursor) -> Decimal:
             unscaled = int.from_bytes(raw(cursor), signed=True)
             if not -limit < unscaled < limit:
-                raise Unfit(
-                    path,
-                    f"the number is beyond the writer's decimal({logical.precision}, {logical.scale})",
-                )
+                raise Unfit(path, f"the number is beyond {logical.limit}")
             number = Decimal(unscaled).scaleb(-logical.scale, context=_EXACT)
             return number if is_within else fitted(field, number)
 

@@ -255,9 +255,9 @@ def _enum(plan: Plan) -> Read:
 
 def _decimal(plan: Plan) -> Read | None:
     field, logical = cast("Field", plan.field), cast("Logical", plan.writer.logical)
-    if field.type.scale != logical.scale or field.type.precision < logical.precision:
+    if field.type.scale != logical.scale or field.type.precision < logical.digits:
         return None
-    limit = 10**logical.precision
+    limit = 10**logical.digits
 
     def read(lane: Lane, present: Bools | None) -> pa.Array:
         starts, ends = _octets(plan, lane, present)
@@ -269,7 +269,7 @@ def _decimal(plan: Plan) -> Read | None:
             upper = _signed(lane.batch.words(ends - 16), np.clip(sizes - 8, 0, 8))
             high = np.where(is_long, upper, high)
         is_odd = sizes > 16
-        if logical.precision <= 18:
+        if logical.digits <= 18:
             is_odd |= (high != low >> 63) | (low >= limit) | (low <= -limit)
         elif is_long.any():
             # Almost: what is near the limit is for the exact path.

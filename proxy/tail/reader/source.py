@@ -10,9 +10,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from planner.errors import SchemasNeeded
-from planner.evolution.writer_types import all_ids
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import Decoded
+from planner.ports import Decoded, all_ids
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.watermark import Outcomes
