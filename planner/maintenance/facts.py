@@ -78,7 +78,18 @@ class MaintenanceFacts:
 
     @property
     def foreign_rewrites(self) -> Iterator[Snapshot]:
-        """Yield the retained rewrites that are not ours."""
+        """Yield the retained rewrites that are not ours.
+
+        One that only takes delete files away may be ours: Iceberg's removal of dangling deletes takes no key.
+        """
         for snapshot in self.history.snapshots.values():
-            if snapshot.operation == "replace" and MAINTAIN_KEY not in snapshot.summary:
+            is_foreign = (
+                snapshot.operation == "replace" and MAINTAIN_KEY not in snapshot.summary
+            )
+            if is_foreign and not _only_removes_deletes(snapshot):
                 yield snapshot
+
+
+def _only_removes_deletes(snapshot: Snapshot) -> bool:
+    added = ("added-data-files", "added-delete-files", "deleted-data-files")
+    return bool(snapshot.count("removed-delete-files")) and not any(map(snapshot.count, added))

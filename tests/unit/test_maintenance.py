@@ -227,8 +227,9 @@ def test_mode_off_means_nothing_by_the_command_either() -> None:
 def test_rewrites_step_back_from_another_writers_unless_told_otherwise() -> None:
     foreign = snapshot(2, "replace", **{"added-data-files": "1"})
     ours = snapshot(2, "replace", **{"added-data-files": "1", MAINTAIN_KEY: "run"})
+    dangling = snapshot(2, "replace", **{"removed-delete-files": "1"})
     table = facts(DAY, 3 * HOUR, properties=SWEPT, files=HeadFiles((file(10),) * 5))
-    for second, due in ((foreign, []), (ours, [Compaction])):
+    for second, due in ((foreign, []), (ours, [Compaction]), (dangling, [Compaction])):
         history = History({1: snapshot(1), 2: second})
         assert kinds(replace(table, history=history)) == due
     rewritten = replace(table, history=History({1: snapshot(1), 2: foreign}))
