@@ -18,6 +18,8 @@ MIN_INPUT_FILES = 5
 DELETED_SHARE = 0.3
 #: So many delete files on one data file are read with it each time.
 MAX_DELETE_FILES = 5
+#: Partitions of a step. Each is a Spark job of its own however little it reads, and a term of the step's filter.
+MAX_PARTITIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +102,11 @@ def _is_due(backlog: Backlog, rules: CompactionRules) -> bool:
 def next_step(
     waiting: Sequence[Backlog], rules: CompactionRules
 ) -> tuple[tuple[Backlog, ...], int | None]:
-    """Take as many partitions as one step may rewrite, one at least; and of one that is more, how many files."""
+    """Take as many partitions as one step may rewrite, one to ``MAX_PARTITIONS``; and of one that is more, how many files."""
     chosen_bytes, chosen = 0, list[Backlog]()
     for backlog in waiting:
-        if chosen and chosen_bytes + backlog.bytes > rules.budget_bytes:
+        is_over = chosen_bytes + backlog.bytes > rules.budget_bytes
+        if chosen and (is_over or len(chosen) == MAX_PARTITIONS):
             break
         chosen.append(backlog)
         chosen_bytes += backlog.bytes
