@@ -22,6 +22,8 @@ GC_ENABLED = "gc.enabled"
 _DEFAULT_AGE_MS = 5 * 24 * 3_600_000
 #: An expiry is a commit, and reads the manifests of all that goes: so many go together, or those that waited.
 ENOUGH_SNAPSHOTS = 10
+#: Iceberg gathers the files of all that goes in the driver's memory, and removes them before the step ends.
+MAX_SNAPSHOTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from planner.maintenance.compaction import Backlog, CompactionRules, backlogs, n
 from planner.maintenance.expiry import (
     ENOUGH_SNAPSHOTS,
     GC_ENABLED,
+    MAX_SNAPSHOTS,
     Retention,
     broken_promise,
     expirable,
@@ -126,7 +127,10 @@ class WatermarkRenewal:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Expire snapshots committed before a time, exclusive, and remove the files that only they name."""
+    """Expire snapshots committed before a time, exclusive, and remove the files that only they name.
+
+    ``snapshots`` is how many may go, of which a step takes ``MAX_SNAPSHOTS`` about.
+    """
 
     before_ms: int
     snapshots: int
@@ -206,7 +210,7 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """``now_ms`` is the earlier of our time and the store's; ``by_command``: a person asked for it.
+    """``now_ms`` is our time; what removes compares it with the store's. ``by_command``: a person asked for it.
 
     ``bytes_per_s`` is how fast files were rewritten lately.
     """
@@ -318,9 +322,12 @@ def _expiry(
     broken = broken_promise(facts, expired, grace_ms, now_ms)
     if broken is not None:
         return [], broken
-    oldest_ms = min(facts.committed_ms[each] for each in expired)
-    waits_ms = now_ms - max(retention.max_age_ms, grace_ms) - oldest_ms
+    times = sorted(facts.committed_ms[each] for each in expired)
+    waits_ms = now_ms - max(retention.max_age_ms, grace_ms) - times[0]
     if len(expired) < ENOUGH_SNAPSHOTS and waits_ms < grace_ms:
         return [], None
+    if len(times) > MAX_SNAPSHOTS:
+        # The oldest first: the next step has the rest.
+        before_ms = times[MAX_SNAPSHOTS]
     expiry = Expiry(before_ms, len(expired), sum(facts.files.manifests))
     return [WatermarkRenewal(), expiry] if facts.needs_watermark else [expiry], None

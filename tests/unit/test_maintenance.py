@@ -103,6 +103,11 @@ def test_a_step_takes_partitions_up_to_its_budget_and_one_at_least() -> None:
     assert next_step([few], RULES) == ((few,), 5)
 
 
+def test_a_step_takes_a_bounded_number_of_partitions() -> None:
+    waiting = [Backlog((day,), 5, 5 * 1024, 1, 0) for day in range(10_000)]
+    assert next_step(waiting, RULES) == (tuple(waiting[:50]), None)
+
+
 # --- snapshots ---
 
 
@@ -248,6 +253,16 @@ def test_few_snapshots_wait_for_others_and_not_for_ever() -> None:
     assert kinds(young) == []
     old = facts(5 * DAY + 3 * HOUR, 60_000, log=((NOW - 9 * DAY, 1), (NOW - 5 * DAY, 2)))
     assert Expiry in kinds(old)
+
+
+def test_a_long_history_goes_a_thousand_snapshots_at_a_time() -> None:
+    ages = [30 * DAY - number for number in range(2_500)]
+    table = facts(*ages, 60_000, properties=SWEPT)
+    [step] = plan_upkeep(table, BY_COMMAND).steps
+    assert isinstance(step, Expiry)
+    # One is promised: it was the head until a minute ago.
+    assert step.snapshots == 2_499
+    assert expirable(table, Retention(), step.before_ms, NOW) == frozenset(range(1, 1_001))
 
 
 def test_a_branch_with_a_shorter_life_than_the_promise_stops_the_expiry_by_name() -> None:
