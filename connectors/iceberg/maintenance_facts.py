@@ -49,6 +49,13 @@ _VERSION = 3
 _REFERENCED = [field.field_id for field in DATA_FILE_TYPE[_VERSION].fields].index(143)
 #: Field id of ``file_path`` in position delete files (Iceberg spec, "Reserved Field IDs").
 _FILE_PATH_ID = 2147483546
+#: Iceberg's own properties, "Write properties": where a table's new files lie if not below its location.
+_FOLDERS = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
 #: Manifests remembered; each never changes.
 _MAX_REMEMBERED = 4_000
 
@@ -78,16 +85,13 @@ class MaintenanceReader:
     def tables(self) -> tuple[TableName, ...]:
         return self._catalogs.tables(self._catalogs.names)
 
-    def locations(self) -> Mapping[TableName, str]:
-        """Return where every table of every catalog lies.
+    def locations(self) -> Mapping[TableName, tuple[str, ...]]:
+        """Return where every table of every catalog lies, first its own location, and where its properties put files.
 
         Raises:
             UnknownTable, CatalogUnavailable, ColdStoreUnavailable, ForeignFile: of one nothing can be told.
         """
-        return {name: self._catalogs.load(name).metadata.location for name in self.tables()}
-
-    def location(self, table: TableName) -> str:
-        return str(self._catalogs.load(table).metadata.location)
+        return {name: _folders(self._catalogs.load(name).metadata) for name in self.tables()}
 
     def read(self, table: TableName) -> MaintenanceFacts | None:
         """Read the newest metadata file and the manifests of its head; None: the table is not bound to a topic.
@@ -148,6 +152,11 @@ class MaintenanceReader:
 
     def close(self) -> None:
         self._catalogs.close()
+
+
+def _folders(metadata: TableMetadata) -> tuple[str, ...]:
+    elsewhere = (metadata.properties.get(key) for key in _FOLDERS)
+    return (metadata.location, *filter(None, elsewhere))
 
 
 def _references(metadata: TableMetadata) -> dict[str, SnapshotRef]:

@@ -257,7 +257,7 @@ def test_a_table_with_another_in_its_folder_removes_nothing(lake: SparkLake) -> 
     gone = aged(folder_of(outer) / "data" / "killed.parquet")
     with (
         caring(outer) as care,
-        pytest.raises(BadBinding, match="lies in its folder or above it"),
+        pytest.raises(BadBinding, match="lies or writes in its folder"),
     ):
         care.target.take(OrphanRemoval())
     assert gone.exists()

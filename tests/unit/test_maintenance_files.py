@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from pyiceberg.manifest import DataFileContent
 
-from connectors.iceberg.maintenance_facts import _Entry, _file_sizes
+from connectors.iceberg.maintenance_facts import MaintenanceReader, _Entry, _file_sizes
 from connectors.spark.maintenance.orphans import SafeToRemove
 from planner.errors import BadBinding
 from planner.names import TableName
+from tests.fixtures.cold import IcebergCold
+from tests.harness.builders import FLOWS as NAME
 
 DATA, POSITION, EQUALITY = (
     DataFileContent.DATA,
@@ -73,15 +77,36 @@ FLOWS, INNER = TableName("lake", ("net",), "flows"), TableName("lake", ("net",),
 )
 def test_a_folder_that_another_table_lies_in_or_above_is_nobodys(own: str, other: str) -> None:
     with pytest.raises(BadBinding) as refused:
-        SafeToRemove.of(FLOWS, own, {FLOWS: own, INNER: other})
+        SafeToRemove.of(FLOWS, own, {FLOWS: (own,), INNER: (other,)})
     assert refused.value.message == (
-        "lake.net.flows: the table lake.net.inner lies in its folder or above it, so nothing tells whose a file is; no "
-        "orphans are removed."
+        "lake.net.flows: the table lake.net.inner lies or writes in its folder, or lies above it, so nothing tells whose a file "
+        "is; no orphans are removed."
     )
 
 
+def test_a_folder_that_another_table_writes_in_is_not_the_tables_alone() -> None:
+    own = "s3://lake/net/flows"
+    other = ("s3://lake/net/inner", f"{own}/data/inner")
+    with pytest.raises(BadBinding, match=r"lake\.net\.inner lies or writes"):
+        SafeToRemove.of(FLOWS, own, {FLOWS: (own,), INNER: other})
+
+
+def test_folders_of_a_table_are_its_location_and_those_of_its_properties(
+    iceberg: IcebergCold,
+) -> None:
+    iceberg.create()
+    with iceberg.table().transaction() as transaction:
+        transaction.set_properties({"write.data.path": "s3://lake/elsewhere"})
+    with contextlib.closing(MaintenanceReader(iceberg.properties)) as reader:
+        assert reader.locations() == {
+            NAME: (iceberg.table().metadata.location, "s3://lake/elsewhere")
+        }
+
+
 def test_only_what_lies_in_the_tables_own_folder_may_go() -> None:
-    locations = {FLOWS: "s3://lake/net/flows", INNER: "s3://lake/net/flows2"}
+    # Above it another may be told to write: what it names there is no folder of this one.
+    other = ("s3://lake/net/flows2", "s3://lake/net")
+    locations = {FLOWS: ("s3://lake/net/flows",), INNER: other}
     safe = SafeToRemove.of(FLOWS, "s3://lake/net/flows", locations)
     assert "s3a://lake/net/flows/data/a.parquet" in safe
     assert "s3://lake/net/flows2/data/a.parquet" not in safe

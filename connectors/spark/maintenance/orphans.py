@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,20 +34,23 @@ class SafeToRemove:
 
     @classmethod
     def of(
-        cls, table: TableName, location: str, locations: Mapping[TableName, str]
+        cls, table: TableName, location: str, locations: Mapping[TableName, Sequence[str]]
     ) -> SafeToRemove:
-        """Check that no other table lies in this one's folder, or above it.
+        """Check that no other table lies or writes in this one's folder, or lies above it.
+
+        ``locations`` are those of every table: its own first, then where its properties put files.
 
         Raises:
             BadBinding: one does. No orphan of this table can be told.
         """
         own = canonical(location)
-        for other, where in locations.items():
-            place = canonical(where)
-            if other != table and (is_below(place, (own,)) or is_below(own, (place,))):
+        for other, (where, *elsewhere) in locations.items():
+            folders = map(canonical, (where, *elsewhere))
+            is_inside = any(is_below(folder, (own,)) for folder in folders)
+            if other != table and (is_inside or is_below(own, (canonical(where),))):
                 raise BadBinding(
-                    f"{table}: the table {other} lies in its folder or above it, so nothing tells whose a file is; no orphans "
-                    f"are removed.",
+                    f"{table}: the table {other} lies or writes in its folder, or lies above it, so nothing tells whose a file is; "
+                    f"no orphans are removed.",
                     table=str(table),
                 )
         return cls(own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,14 +68,14 @@ _CONFLICTS = frozenset(
 
 @dataclass(eq=False)
 class SparkMaintenance:
-    """One bound table. Not thread-safe; several may share a session. ``locations`` tells where all tables lie.
+    """One bound table. Not thread-safe; several may share a session. ``locations`` tells where all tables lie and write.
 
     ``groups_at_once`` bounds the groups of files that are rewritten at one time; None: as many as there are cores.
     """
 
     session: SparkSession
     table: TableName
-    locations: Callable[[], Mapping[TableName, str]]
+    locations: Callable[[], Mapping[TableName, Sequence[str]]]
     clock: Callable[[], float] = time.time
     groups_at_once: int | None = None
 
