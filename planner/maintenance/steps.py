@@ -203,8 +203,10 @@ class Upkeep:
         )
 
     def without(self, kinds: Set[type[Step]]) -> Upkeep:
-        """Leave out the steps of some kinds."""
-        left = tuple(step for step in self.steps if type(step) not in kinds)
+        """Leave out the steps of some kinds; without a renewal that it needs an expiry, too."""
+        renews = WatermarkRenewal in map(type, self.steps)
+        out = {*kinds, Expiry} if renews and WatermarkRenewal in kinds else kinds
+        left = tuple(step for step in self.steps if type(step) not in out)
         return replace(self, steps=left)
 
 

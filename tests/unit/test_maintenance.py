@@ -343,6 +343,8 @@ def test_each_step_says_why_and_what_it_costs() -> None:
     assert upkeep.urgency == (2.0,)
     left = upkeep.without({Compaction})
     assert left.steps == steps[1:]
+    # An expiry without the renewal would be refused each time.
+    assert upkeep.without({WatermarkRenewal}).steps == (steps[0], steps[1], steps[4])
     assert StepResult() == StepResult(0, 0, 0.0)
 
 
