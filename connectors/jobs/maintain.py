@@ -27,6 +27,8 @@ from planner.names import TableName
 IN_VAIN_S = 3_600.0
 #: A backlog that grew all this time is told.
 GROWS_S = 3_600.0
+#: How long a step is left out for which another writer was first, in a loop: it would be first again.
+CONFLICT_S = 60.0
 #: Another writer may be first several times in a row.
 _CONFLICTS = 5
 #: Of the pace of rewrites, what the newest one counts for.
@@ -47,12 +49,16 @@ class MaintenanceTarget(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class MaintainedTable(JobTable):
-    """``in_vain_until_s`` is of the loop's clock, by kind of step; ``lowest`` the smallest backlog of late, and when it was."""
+    """``out_until_s`` is of the loop's clock, by kind of step; ``lowest`` the smallest backlog of late, and when it was.
+
+    ``is_decided``: ``upkeep`` is by these facts.
+    """
 
     facts: MaintenanceFacts | None = None
+    is_decided: bool = False
     upkeep: Upkeep = field(default_factory=Upkeep)
     target: MaintenanceTarget | None = None
-    in_vain_until_s: dict[type[Step], float] = field(default_factory=dict)
+    out_until_s: dict[type[Step], float] = field(default_factory=dict)
     lowest: tuple[int, float] | None = None
 
     def grown_from(self, files: int, clock_s: float) -> int | None:
@@ -91,25 +97,29 @@ class MaintenanceJob:
         return MaintainedTable(name=name)
 
     def read(self, table: MaintainedTable) -> None:
-        table.facts = self.read_facts(table.name)
+        table.facts, table.is_decided = self.read_facts(table.name), False
 
     def due(
         self, tables: Sequence[MaintainedTable], loop: TableLoop[MaintainedTable]
     ) -> Iterator[tuple[MaintainedTable, Upkeep | None]]:
         for table in tables:
             with loop.guarded(table):
-                upkeep = self._decide(table, loop)
+                # A look is every few seconds, and a decision goes through all files.
+                upkeep = table.upkeep if table.is_decided else self._decide(table, loop)
                 yield table, upkeep if upkeep.steps else None
 
     def _decide(self, table: MaintainedTable, loop: TableLoop[MaintainedTable]) -> Upkeep:
         clock_s = loop.clock()
-        in_vain = {kind for kind, at_s in table.in_vain_until_s.items() if at_s > clock_s}
+        out = {kind for kind, at_s in table.out_until_s.items() if at_s > clock_s}
+        table.is_decided = True
         if table.facts is None:
             table.upkeep = Upkeep()
             return table.upkeep
-        table.upkeep = plan_upkeep(table.facts, self.situation).without(in_vain)
-        loop.tell(events.TableSurveyed(table.name, table.facts, table.upkeep))
-        files, _ = table.upkeep.backlog
+        upkeep = plan_upkeep(table.facts, self.situation)
+        table.upkeep = upkeep.without(out)
+        # What is left out for a time waits all the same.
+        loop.tell(events.TableSurveyed(table.name, table.facts, upkeep))
+        files, _ = upkeep.backlog
         before = table.grown_from(files, clock_s)
         if before is not None:
             loop.tell(events.BacklogGrows(table.name, files, before))
@@ -131,13 +141,14 @@ class MaintenanceJob:
         try:
             return events.StepDone(table.name, step, self._take(table, step, loop))
         except StalePlan as error:
+            table.out_until_s[type(step)] = loop.clock() + CONFLICT_S
             loop.tell(events.RoundRefused(table.name, error))
             return None
         except (RequestError, Inconsistent) as error:
             # Orphans need every table of every catalog to be read; rewrites and expiry must not wait for another's.
             if not isinstance(step, OrphanRemoval):
                 raise
-            table.in_vain_until_s[OrphanRemoval] = loop.clock() + IN_VAIN_S
+            table.out_until_s[OrphanRemoval] = loop.clock() + IN_VAIN_S
             loop.tell(events.StepRefused(table.name, step, error))
             return None
 
@@ -173,14 +184,19 @@ class MaintenanceJob:
             pace = result.bytes / result.seconds
             self._bytes_per_s += _NEWEST_SHARE * (pace - self._bytes_per_s)
         if self._is_in_vain(table, step):
-            table.in_vain_until_s[type(step)] = loop.clock() + IN_VAIN_S
+            table.out_until_s[type(step)] = loop.clock() + IN_VAIN_S
             loop.tell(events.StepInVain(table.name, step))
         return result
 
     def _is_in_vain(self, table: MaintainedTable, step: Step) -> bool:
-        """Whether the same is due again, no less of it: Iceberg chose otherwise than we do, and would again."""
+        """Whether the same is due again, no less of it: Iceberg chose otherwise than we do, and would again.
+
+        Not where files went and publishes brought as many: that is a table which falls behind.
+        """
         facts = self.read_facts(table.name)
-        if facts is None:
+        if facts is None or table.facts is None:
+            return False
+        if isinstance(step, Compaction) and facts.rewritten_away_since(table.facts) > 0:
             return False
         after = [
             each

@@ -89,6 +89,15 @@ class MaintenanceFacts:
             if is_foreign and not _only_removes_deletes(snapshot):
                 yield snapshot
 
+    def rewritten_away_since(self, before: MaintenanceFacts) -> int:
+        """Return how many data files fewer our rewrites since ``before`` have left, whatever others added."""
+        return sum(
+            (snapshot.count("deleted-data-files") or 0)
+            - (snapshot.count("added-data-files") or 0)
+            for snapshot_id, snapshot in self.history.snapshots.items()
+            if snapshot_id not in before.history.snapshots and MAINTAIN_KEY in snapshot.summary
+        )
+
 
 def _only_removes_deletes(snapshot: Snapshot) -> bool:
     added = ("added-data-files", "added-delete-files", "deleted-data-files")

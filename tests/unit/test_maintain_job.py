@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from connectors.jobs import events
 from connectors.jobs.loop import LoopLimits, TableLoop
-from connectors.jobs.maintain import GROWS_S, IN_VAIN_S, MaintainedTable, MaintenanceJob
+from connectors.jobs.maintain import (
+    CONFLICT_S,
+    GROWS_S,
+    IN_VAIN_S,
+    MaintainedTable,
+    MaintenanceJob,
+)
 from planner.errors import BadBinding, ForeignCommit, TieringConflict
-from planner.maintenance.facts import MAIN, FileSize, HeadFiles, MaintenanceFacts, SnapshotRef
+from planner.maintenance.facts import (
+    MAIN,
+    MAINTAIN_KEY,
+    FileSize,
+    HeadFiles,
+    MaintenanceFacts,
+    SnapshotRef,
+)
 from planner.maintenance.steps import Compaction, OrphanRemoval, Step, StepResult
 from planner.names import TableName
 from planner.seam.snapshots import History, Snapshot
@@ -143,6 +156,62 @@ def test_a_step_in_vain_is_left_for_an_hour() -> None:
     lake.clock_s = IN_VAIN_S + 1
     loop.drain()
     assert len(lake.steps) == 2
+
+
+def test_a_step_that_publishes_outran_is_not_in_vain() -> None:
+    lake = Lake(facts_of(5), is_idle=True)
+
+    def rewrite(_: Step) -> None:
+        number = len(lake.steps) + 2
+        counts = {"deleted-data-files": "5", "added-data-files": "1", MAINTAIN_KEY: "run"}
+        rewrites = {
+            at: Snapshot(at, at - 1, at, "replace", counts) for at in range(2, number + 1)
+        }
+        first = {1: Snapshot(1, None, 1, "append")}
+        # As many files as before: others brought them.
+        lake.facts = replace(
+            facts_of(5 if number < 5 else 1), history=History(first | rewrites)
+        )
+
+    lake.act = rewrite
+    lake.loop().drain()
+    assert len(lake.steps) == 4
+    assert lake.of(events.StepInVain) == []
+
+
+def test_what_is_left_out_for_an_hour_still_waits() -> None:
+    lake = Lake(facts_of(5), is_idle=True)
+    loop = lake.loop()
+    loop.drain()
+    loop.drain()
+    surveys = lake.of(events.TableSurveyed)
+    assert [event.upkeep.backlog[0] for event in surveys] == [5, 5, 5]  # type: ignore[union-attr]
+
+
+def test_a_step_for_which_another_writer_was_first_waits_a_minute() -> None:
+    lake = Lake(facts_of(5))
+
+    def conflict(_: Step) -> None:
+        raise TieringConflict("first.")
+
+    lake.act = conflict
+    loop = lake.loop()
+    table = loop.job.open(FLOWS)
+    for clock_s, refused in ((0.0, 1), (CONFLICT_S - 1, 1), (CONFLICT_S, 2)):
+        lake.clock_s = clock_s
+        loop.job.run(table, loop)
+        assert len(lake.of(events.RoundRefused)) == refused
+
+
+def test_a_table_is_decided_once_for_each_reading() -> None:
+    lake = Lake(facts_of(1))
+    loop = lake.loop()
+    table = loop.job.open(FLOWS)
+    for reading in (1, 2):
+        loop.job.read(table)
+        for _ in range(3):
+            assert list(loop.job.due([table], loop)) == [(table, None)]
+        assert len(lake.of(events.TableSurveyed)) == reading
 
 
 def test_the_pace_of_rewrites_bounds_the_next_step() -> None:
