@@ -7,8 +7,9 @@ or older, equality deletes to older ones, each within its partition.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -56,8 +57,8 @@ _FOLDERS = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
-#: Manifests remembered; each never changes.
-_MAX_REMEMBERED = 4_000
+#: Files remembered, some 500 bytes each, by their manifests, which never change.
+_MAX_REMEMBERED = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,9 @@ class MaintenanceReader:
     ) -> None:
         self._catalogs = Catalogs(catalogs, roots)
         self._lock = threading.Lock()
-        self._entries: LRUCache[tuple[str, str], tuple[_Entry, ...]] = LRUCache(_MAX_REMEMBERED)
+        self._entries: LRUCache[tuple[str, str], tuple[_Entry, ...]] = LRUCache(
+            _MAX_REMEMBERED, getsizeof=lambda entries: min(len(entries) + 1, _MAX_REMEMBERED)
+        )
 
     def tables(self) -> tuple[TableName, ...]:
         return self._catalogs.tables(self._catalogs.names)
@@ -107,7 +110,6 @@ class MaintenanceReader:
         if pin.binding is None or facts.head is None:
             return None
         metadata = loaded.metadata
-        spec_ids = [spec.spec_id for spec in metadata.partition_specs]
         return MaintenanceFacts(
             table=table,
             head=facts.head,
@@ -117,8 +119,6 @@ class MaintenanceReader:
             refs=_references(metadata),
             log=tuple((each.timestamp_ms, each.snapshot_id) for each in metadata.snapshot_log),
             versions_ms=tuple(each.timestamp_ms for each in metadata.metadata_log),
-            is_partitioned=not metadata.spec().is_unpartitioned() or len(spec_ids) > 1,
-            is_sorted=not metadata.sort_order().is_unsorted,
             needs_watermark=bool(line_above(facts.history, facts.head)),
             files=self._files(loaded, table),
         )
@@ -215,20 +215,22 @@ def _file_sizes(entries: Iterable[_Entry], spec_id: int) -> Iterator[FileSize]:
             of_file[entry.path].append(entry)
         else:
             of_partition[entry.partition].append(entry)
+    counts = {partition: _DeleteCounts.of(group) for partition, group in of_partition.items()}
     # Equality deletes of an unpartitioned spec apply to every partition (Iceberg spec, "Scan Planning").
-    everywhere = [
+    everywhere = _DeleteCounts.of(
         each
         for partition, group in of_partition.items()
         for each in group
         if not partition[1] and each.content == DataFileContent.EQUALITY_DELETES
-    ]
+    )
     for entry in data:
-        named = [each for each in of_file[str(entry.path)] if _applies(each, entry)]
-        others = (
-            *of_partition.get(entry.partition, ()),
-            *(everywhere if entry.partition[1] else ()),
-        )
-        others_count = sum(_applies(each, entry) for each in others)
+        number = entry.sequence_number
+        named = [
+            each for each in of_file.get(str(entry.path), ()) if each.sequence_number >= number
+        ]
+        others_count = counts.get(entry.partition, _NO_DELETES).applying(number)
+        if entry.partition[1]:
+            others_count += everywhere.applying(number)
         yield FileSize(
             partition=entry.partition[1] if entry.partition[0] == spec_id else None,
             bytes=entry.bytes,
@@ -238,7 +240,26 @@ def _file_sizes(entries: Iterable[_Entry], spec_id: int) -> Iterator[FileSize]:
         )
 
 
-def _applies(delete: _Entry, data: _Entry) -> bool:
-    if delete.content == DataFileContent.EQUALITY_DELETES:
-        return data.sequence_number < delete.sequence_number
-    return data.sequence_number <= delete.sequence_number
+@dataclass(frozen=True, slots=True)
+class _DeleteCounts:
+    """Sequence numbers of position and of equality deletes, each in order: many files meet many deletes."""
+
+    position: Sequence[int] = ()
+    equality: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, deletes: Iterable[_Entry]) -> _DeleteCounts:
+        numbers: dict[bool, list[int]] = {True: [], False: []}
+        for each in deletes:
+            numbers[each.content == DataFileContent.EQUALITY_DELETES].append(
+                each.sequence_number
+            )
+        return cls(sorted(numbers[False]), sorted(numbers[True]))
+
+    def applying(self, number: int) -> int:
+        """Count those that may apply to a data file of this sequence number."""
+        position = len(self.position) - bisect_left(self.position, number)
+        return position + len(self.equality) - bisect_right(self.equality, number)
+
+
+_NO_DELETES = _DeleteCounts()

@@ -71,8 +71,6 @@ class MaintenanceFacts:
     refs: Mapping[str, SnapshotRef] = field(default_factory=dict)
     log: tuple[tuple[int, int], ...] = ()
     versions_ms: tuple[int, ...] = ()
-    is_partitioned: bool = False
-    is_sorted: bool = False
     needs_watermark: bool = False
     files: HeadFiles = HeadFiles()
 
