@@ -9,7 +9,9 @@ from pyiceberg.manifest import DataFileContent
 
 from connectors.iceberg.maintenance_facts import MaintenanceReader, _Entry, _file_sizes
 from connectors.spark.maintenance.orphans import SafeToRemove
-from planner.errors import BadBinding
+from connectors.spark.maintenance.target import refused_by_iceberg
+from planner.errors import BadBinding, TieringConflict
+from planner.maintenance.steps import Expiry, OrphanRemoval, Step
 from planner.names import TableName
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS as NAME
@@ -113,3 +115,20 @@ def test_only_what_lies_in_the_tables_own_folder_may_go() -> None:
     assert "s3://lake/net/flows/../flows2/data/a.parquet" not in safe
     live = f"s3://lake/net/flows/thermocline-live-{'0' * 32}/t/a.parquet"
     assert live not in safe
+
+
+@pytest.mark.parametrize("step", [OrphanRemoval(), Expiry(1, 1, 0)])
+def test_orphans_that_iceberg_cannot_tell_are_no_conflict(step: Step) -> None:
+    refused = refused_by_iceberg(
+        FLOWS, step, ("org.apache.iceberg.exceptions.ValidationException",)
+    )
+    assert refused is not None
+    if isinstance(step, Expiry):
+        assert type(refused) is TieringConflict
+        return
+    assert type(refused) is BadBinding
+    assert refused.message == (
+        "lake.net.flows: Iceberg looks for no orphans here: gc.enabled is false, or the table's metadata names its files by "
+        "another scheme or host than the folder does; no orphans were removed."
+    )
+    assert refused_by_iceberg(FLOWS, step, ("java.lang.RuntimeException",)) is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,12 +30,20 @@ from connectors.spark.metadata import (
     last_publish,
     load_state,
     load_table,
+    read_state,
 )
 from connectors.spark.publish.publish import WatermarkCommits
 from connectors.spark.publish.stage import new_run, remove_branches, stale_branches
 from connectors.store.locations import local_path
 from connectors.table_facts import Evidence, with_statistics
-from planner.errors import ColdStoreUnavailable, FederationError, TieringConflict, Unavailable
+from planner.errors import (
+    BadBinding,
+    ColdStoreUnavailable,
+    FederationError,
+    TieringConflict,
+    Unavailable,
+)
+from planner.maintenance.expiry import GC_ENABLED
 from planner.maintenance.facts import MAINTAIN_KEY
 from planner.maintenance.options import ORPHANS_MS
 from planner.maintenance.steps import (
@@ -60,10 +68,9 @@ STALE_STAGE_S = 86_400.0
 _DISK_SHARE = 3
 #: How far our clock may be ahead of the store's before it decides nothing.
 _MAX_SKEW_MS = 60_000
-#: Of a rewrite whose files another writer changed since it began.
-_CONFLICTS = frozenset(
-    f"org.apache.iceberg.exceptions.{name}Exception" for name in ("Validation", "CommitFailed")
-)
+#: Of a rewrite whose files another writer changed since it began; and of orphans that nothing tells.
+_VALIDATION = "org.apache.iceberg.exceptions.ValidationException"
+_COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
 
 
 @dataclass(eq=False)
@@ -87,6 +94,7 @@ class SparkMaintenance:
 
         Raises:
             TieringConflict: another writer was first; nothing was changed, the next look decides again.
+            BadBinding: nothing tells which files are orphans.
             ColdStoreUnavailable: there is too little room on the disk, or the store's clock is behind ours.
             ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``resolve``.
             CatalogUnavailable, UnknownTable.
@@ -99,13 +107,8 @@ class SparkMaintenance:
         except FederationError:
             raise
         except Exception as error:
-            if _CONFLICTS & set(java_classes(error)):
-                raise TieringConflict(
-                    f"{self.table}: another writer changed the table while it was maintained; nothing was changed, "
-                    f"plan again.",
-                    table=str(self.table),
-                ) from error
-            raise translated(self.table, error) from error
+            refusal = refused_by_iceberg(self.table, step, java_classes(error))
+            raise refusal or translated(self.table, error) from error
         return StepResult(files, size, time.monotonic() - began_s)
 
     def _take(self, step: Step) -> tuple[int, int]:
@@ -208,17 +211,19 @@ class SparkMaintenance:
         """Expire by Java: after pyiceberg's expiry a snapshot has no parent id, and older pins no watermark."""
         loaded = load_table(self.session, self.table)
         self._check_clock(loaded)
-        state = load_state(self.session, self.table)
+        stale = stale_branches(
+            load_state(self.session, self.table), self.clock() - STALE_STAGE_S
+        )
+        if stale:
+            remove_branches(self.session, self.table, stale)
+        failpoints.reach("before_expiry")
+        loaded = load_table(self.session, self.table)
+        state = read_state(self.session, loaded.operations().current())
         if line_above(state.history, self._head(state)):
             raise TieringConflict(
                 f"{self.table}: another writer committed above the watermark; nothing was expired, plan again.",
                 table=str(self.table),
             )
-        stale = stale_branches(state, self.clock() - STALE_STAGE_S)
-        if stale:
-            remove_branches(self.session, self.table, stale)
-        failpoints.reach("before_expiry")
-        loaded = load_table(self.session, self.table)
         loaded.expireSnapshots().expireOlderThan(step.before_ms).commit()
         failpoints.reach("after_expiry")
         after = load_state(self.session, self.table).history.snapshots
@@ -254,6 +259,25 @@ class SparkMaintenance:
     def cancel(self) -> None:
         """Cancel what runs on Spark: its process is about to end."""
         self.session.sparkContext.cancelAllJobs()
+
+
+def refused_by_iceberg(
+    table: TableName, step: Step, classes: Collection[str]
+) -> FederationError | None:
+    """Say why Iceberg did not take a step, by the classes of what it threw; None: another fault."""
+    if _VALIDATION in classes and isinstance(step, OrphanRemoval):
+        # ``DeleteOrphanFiles`` checks no other writer: it would refuse the same again.
+        return BadBinding(
+            f"{table}: Iceberg looks for no orphans here: {GC_ENABLED} is false, or the table's metadata names its files by "
+            f"another scheme or host than the folder does; no orphans were removed.",
+            table=str(table),
+        )
+    if _VALIDATION in classes or _COMMIT_FAILED in classes:
+        return TieringConflict(
+            f"{table}: another writer changed the table while it was maintained; nothing was changed, plan again.",
+            table=str(table),
+        )
+    return None
 
 
 def _no_rows(transaction: Any, _state: TableState) -> Any:
