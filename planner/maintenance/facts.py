@@ -88,7 +88,7 @@ class MaintenanceFacts:
                 yield snapshot
 
     def rewritten_away_since(self, before: MaintenanceFacts) -> int:
-        """Return how many data files fewer our rewrites since ``before`` have left, whatever others added."""
+        """Return how many data files fewer our rewrites since ``before`` have left; what others added does not count."""
         return sum(
             (snapshot.count("deleted-data-files") or 0)
             - (snapshot.count("added-data-files") or 0)
