@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from pyiceberg.manifest import DataFileContent
@@ -91,6 +92,16 @@ def test_a_folder_that_another_table_writes_in_is_not_the_tables_alone() -> None
     other = ("s3://lake/net/inner", f"{own}/data/inner")
     with pytest.raises(BadBinding, match=r"lake\.net\.inner lies or writes"):
         SafeToRemove.of(FLOWS, own, {FLOWS: (own,), INNER: other})
+
+
+def test_a_folder_that_a_link_of_the_disk_names_is_the_same(tmp_path: Path) -> None:
+    own, link = tmp_path / "flows", tmp_path / "link"
+    own.mkdir()
+    link.symlink_to(own)
+    with pytest.raises(BadBinding, match=r"lake\.net\.inner lies or writes"):
+        SafeToRemove.of(FLOWS, str(own), {FLOWS: (str(own),), INNER: (f"file://{link}/inner",)})
+    safe = SafeToRemove.of(FLOWS, str(link), {FLOWS: (str(link),)})
+    assert f"file:{link}/data/a.parquet" in safe
 
 
 def test_folders_of_a_table_are_its_location_and_those_of_its_properties(

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from connectors import failpoints
 from connectors.spark.metadata import each, java, load_table
-from connectors.store.locations import canonical, is_below
+from connectors.store.locations import canonical, is_below, real_location
 from planner.errors import BadBinding, BadConfig, TieringConflict
 from planner.names import TableName
 
@@ -43,17 +43,18 @@ class SafeToRemove:
         Raises:
             BadBinding: one does. No orphan of this table can be told.
         """
-        own = canonical(location)
-        for other, (where, *elsewhere) in locations.items():
-            folders = map(canonical, (where, *elsewhere))
-            is_inside = any(is_below(folder, (own,)) for folder in folders)
-            if other != table and (is_inside or is_below(own, (canonical(where),))):
+        own = real_location(location)
+        for other, folders in locations.items():
+            # The first is where it lies, the others are where it writes.
+            lies, *writes = map(real_location, folders)
+            is_inside = any(is_below(folder, (own,)) for folder in (lies, *writes))
+            if other != table and (is_inside or is_below(own, (lies,))):
                 raise BadBinding(
                     f"{table}: the table {other} lies or writes in its folder, or lies above it, so nothing tells whose a file is; "
                     f"no orphans are removed.",
                     table=str(table),
                 )
-        return cls(own)
+        return cls(canonical(location))
 
     def __contains__(self, path: str) -> bool:
         return is_below(canonical(path), (self.location,)) and _LIVE_FOLDER not in path
