@@ -24,6 +24,7 @@ from connectors.registry.decoders import shipped_decoder
 from connectors.registry.following import SchemaFollower
 from connectors.registry.registries import SchemaRegistries
 from connectors.spark.errors import java_errors
+from connectors.spark.publish.stage import STALE_STAGE_S
 from connectors.spark.publish.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.spark.session import check_alive
 from planner.errors import FederationError
@@ -38,9 +39,6 @@ from thermocline.spark_session import configured_session
 from thermocline.tiering.console import Lines
 from thermocline.tiering.maintenance_metrics import MaintenanceMetrics
 from thermocline.tiering.metrics import TieringMetrics
-
-#: No round lasts a day: an older stage branch belongs to a tierer that died.
-STALE_STAGE_S = 86_400.0
 
 
 @click.command(epilog="Example: thermocline tier --once lake.net.flows")

@@ -33,7 +33,12 @@ from connectors.spark.metadata import (
     read_state,
 )
 from connectors.spark.publish.publish import WatermarkCommits
-from connectors.spark.publish.stage import new_run, remove_branches, stale_branches
+from connectors.spark.publish.stage import (
+    STALE_STAGE_S,
+    new_run,
+    remove_branches,
+    stale_branches,
+)
 from connectors.store.locations import local_path
 from connectors.table_facts import Evidence, with_statistics
 from planner.errors import (
@@ -62,8 +67,6 @@ from planner.names import TableName
 from planner.seam.resolver import base_watermark, line_above, resolve
 from planner.seam.watermark import LastPublish, Outcomes, Watermark
 
-#: No round lasts a day: an older stage branch belongs to a tierer that died.
-STALE_STAGE_S = 86_400.0
 #: What a rewrite may need of a local disk for each byte it reads: the new files, and what Spark sorts.
 _DISK_SHARE = 3
 #: How far our clock may be ahead of the store's before it decides nothing.
