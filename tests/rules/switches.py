@@ -76,8 +76,8 @@ SWITCHES = (
         "S2",
         "publish rows whose schema the ledger lacks",
         "planner/tiering/publish.py",
-        "ledger.check_published(table, schemas)",
-        "ledger.check(table, schemas)",
+        ".check_published(table, schemas)",
+        ".check(table, schemas)",
         (f"{SCHEMAS}::test_rows_are_not_published_where_the_ledger_lacks_their_schema",),
     ),
     Switch(
@@ -403,7 +403,7 @@ SWITCHES = (
         "T4",
         "measure the log before pinning the table",
         "connectors/cuts.py",
-        "        return _cut({table: pins.get(table) for table in tables}, log, cold_only)\n"
+        "        return cut_pinned({table: pins.get(table) for table in tables}, log, cold_only)\n"
         "    except (Inconsistent, StalePlan):",
         "        found = log.measure([table.name for table in tables])\n"
         "        pinned = {table: pins.get(table) for table in tables}\n"
@@ -791,7 +791,7 @@ SWITCHES = (
     Switch(
         "T21",
         "count the age of a measurement from its answer",
-        "connectors/cuts.py",
+        "connectors/bounds_cache.py",
         "        requested_at = self._clock()\n        bounds = self._log.measure(topics)",
         "        bounds = self._log.measure(topics)\n        requested_at = self._clock()",
         ("tests/unit/test_bounds_cache.py::test_the_age_counts_from_before_the_question",),
