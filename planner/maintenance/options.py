@@ -1,4 +1,8 @@
-"""How one table is maintained: its properties ``thermocline.maintain.*``, which no reader needs (docs/care.md)."""
+"""How one table is maintained: its properties ``thermocline.maintain.*``, which no reader needs (docs/care.md).
+
+What programs write by themselves stands under ``thermocline-maintain.*``: readers of before this release refuse a table with
+an unknown key under ``thermocline.``, and pass over all others.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ MODE = MAINTAIN_PREFIX + "mode"
 PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
 MAX_STEP_S = MAINTAIN_PREFIX + "max_step_s"
 #: Written by the removal of orphans, in milliseconds since 1970 by the store's clock: when it last ran.
-ORPHANS_MS = MAINTAIN_PREFIX + "orphans_ms"
+ORPHANS_MS = "thermocline-maintain.orphans-ms"
 
 #: Longer than what a server promises by default: a live answer is good for an hour, and an answer may take another.
 DEFAULT_PIN_GRACE_S = 7_200
@@ -40,7 +44,7 @@ def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainO
     Raises:
         BadBinding: an unknown key or a value that does not fit. Maintenance of this table stops; reading does not.
     """
-    allowed = (MODE, PIN_GRACE_S, MAX_STEP_S, ORPHANS_MS)
+    allowed = (MODE, PIN_GRACE_S, MAX_STEP_S)
     for key in properties:
         if key.startswith(MAINTAIN_PREFIX) and key not in allowed:
             what = f"unknown property {key}; known are {', '.join(allowed)}."

@@ -185,7 +185,7 @@ def test_a_snapshot_of_no_branch_stays_while_it_is_young() -> None:
 
 BY_COMMAND = Situation(NOW, by_command=True)
 IN_TIER = Situation(NOW)
-SWEPT = {"thermocline.maintain.orphans_ms": str(NOW)}
+SWEPT = {"thermocline-maintain.orphans-ms": str(NOW)}
 
 
 def kinds(table: MaintenanceFacts, situation: Situation = BY_COMMAND) -> list[type]:
@@ -289,7 +289,7 @@ def test_nothing_is_removed_where_other_tables_may_have_the_files() -> None:
 
 def test_orphans_are_looked_for_once_a_day() -> None:
     def swept(at_ms: int) -> MaintenanceFacts:
-        return facts(HOUR, properties={"thermocline.maintain.orphans_ms": str(at_ms)})
+        return facts(HOUR, properties={"thermocline-maintain.orphans-ms": str(at_ms)})
 
     assert kinds(swept(NOW - DAY)) == [OrphanRemoval]
     assert kinds(swept(NOW - DAY + 1)) == []
@@ -355,7 +355,7 @@ def test_each_step_says_why_and_what_it_costs() -> None:
             "thermocline.maintain.mood",
             "on",
             "unknown property thermocline.maintain.mood; known are thermocline.maintain.mode, "
-            "thermocline.maintain.pin_grace_s, thermocline.maintain.max_step_s, thermocline.maintain.orphans_ms.",
+            "thermocline.maintain.pin_grace_s, thermocline.maintain.max_step_s.",
         ),
         (
             "thermocline.maintain.mode",
