@@ -26,16 +26,25 @@ ORPHANS_MS = "thermocline-maintain.orphans-ms"
 DEFAULT_PIN_GRACE_S = 7_200
 #: A step that is lost, to a kill or to a DELETE of another writer, has to be done again.
 DEFAULT_MAX_STEP_S = 60
+#: Written with ``write.metadata.previous-versions-max``: the number that the table had before.
+OWN_VERSIONS = "thermocline-maintain.own-versions"
+#: ``create`` writes ``true``: a tierer rewrites the table's files by itself.
+COMPACT = "thermocline-maintain.compact"
 
 
 @dataclass(frozen=True, slots=True)
 class MaintainOptions:
-    """``pin_grace_s``: for how long what was current, and is not any more, stays readable. ``orphans_ms``: see ``ORPHANS_MS``."""
+    """``pin_grace_s``: for how long what was current, and is not any more, stays readable.
+
+    ``compact``, ``orphans_ms``, ``own_versions``: see ``COMPACT``, ``ORPHANS_MS``, ``OWN_VERSIONS``.
+    """
 
     mode: Mode = "auto"
     pin_grace_s: int = DEFAULT_PIN_GRACE_S
     max_step_s: int = DEFAULT_MAX_STEP_S
+    compact: bool = False
     orphans_ms: int | None = None
+    own_versions: int | None = None
 
 
 def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainOptions:
@@ -57,5 +66,7 @@ def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainO
         mode=mode,  # type: ignore[arg-type]
         pin_grace_s=count_property(table, properties, PIN_GRACE_S) or DEFAULT_PIN_GRACE_S,
         max_step_s=count_property(table, properties, MAX_STEP_S) or DEFAULT_MAX_STEP_S,
+        compact=properties.get(COMPACT) == "true",
         orphans_ms=count_property(table, properties, ORPHANS_MS),
+        own_versions=count_property(table, properties, OWN_VERSIONS),
     )
