@@ -26,6 +26,8 @@ ORPHANS_MS = "thermocline-maintain.orphans-ms"
 DEFAULT_PIN_GRACE_S = 7_200
 #: A step that is lost, to a kill or to a DELETE of another writer, has to be done again.
 DEFAULT_MAX_STEP_S = 60
+#: Written with it: bytes of the files that it removed then.
+ORPHAN_BYTES = "thermocline-maintain.orphan-bytes"
 #: Written with ``write.metadata.previous-versions-max``: the number that the table had before.
 OWN_VERSIONS = "thermocline-maintain.own-versions"
 #: ``create`` writes ``true``: a tierer rewrites the table's files by itself.
