@@ -197,24 +197,19 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Steps in the order to take them. ``withheld`` says what would be due otherwise, and why it is not done."""
+    """Steps in the order to take them. ``withheld`` says what would be due otherwise, and why it is not done.
+
+    ``backlog`` is how many files and bytes wait to be compacted, withheld or not.
+    """
 
     steps: tuple[Step, ...] = ()
     withheld: tuple[str, ...] = ()
     options: MaintainOptions = field(default_factory=MaintainOptions)
+    backlog: tuple[int, int] = (0, 0)
 
     @property
     def urgency(self) -> tuple[float, ...]:
         return (max((step.score for step in self.steps), default=0.0),)
-
-    @property
-    def backlog(self) -> tuple[int, int]:
-        """Files and bytes that wait to be compacted."""
-        waiting = [step for step in self.steps if isinstance(step, Compaction)]
-        return (
-            sum(step.backlog_files for step in waiting),
-            sum(step.backlog_bytes for step in waiting),
-        )
 
     def without(self, kinds: Set[type[Step]]) -> Upkeep:
         """Leave out the steps of some kinds; without a renewal that it needs an expiry, too."""
@@ -243,11 +238,16 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         BadBinding: a property is unknown or does not fit.
     """
     options = parse_maintain(facts.table, facts.properties)
-    if options.mode == "off":
-        return Upkeep(withheld=(f"everything: {MODE} = off",), options=options)
     if facts.head is None:
         return Upkeep(options=options)
     rewrites = _rewrites(facts, options, situation)
+    compactions = [step for step in rewrites if isinstance(step, Compaction)]
+    backlog = (
+        sum(step.backlog_files for step in compactions),
+        sum(step.backlog_bytes for step in compactions),
+    )
+    if options.mode == "off":
+        return Upkeep((), (f"everything: {MODE} = off",), options, backlog)
     log = [*_log_length(facts, options, situation)]
     withheld: list[str] = []
     is_on = options.mode == "on"
@@ -260,7 +260,7 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         withheld += [f"{TITLES[type(step)]}: {foreign}" for step in rewrites]
         rewrites = ()
     removals, why = _removals(facts, options, situation)
-    return Upkeep((*rewrites, *log, *removals), (*withheld, *why), options)
+    return Upkeep((*rewrites, *log, *removals), (*withheld, *why), options, backlog)
 
 
 def _rewrites(

@@ -372,6 +372,9 @@ def test_what_is_done_is_a_line_and_a_metric(capsys: pytest.CaptureFixture[str])
         'thermocline_maintain_snapshots{table="lake.net.flows"} 1.0',
         'thermocline_maintain_oldest_snapshot_seconds{table="lake.net.flows"} 60.0',
         'thermocline_maintain_rewritten_bytes_total{table="lake.net.flows"} 2.097152e+08',
+        'thermocline_maintain_compacted_ratio{table="lake.net.flows"} NaN',
+        'thermocline_maintain_orphan_bytes{table="lake.net.flows"} NaN',
+        'thermocline_maintain_last_step_timestamp_seconds{table="lake.net.flows"} 1.8e+09',
         'thermocline_maintain_steps_total{step="compact files",table="lake.net.flows"} 1.0',
         'thermocline_maintain_failing{table="lake.net.flows"} 0.0',
     ):
