@@ -275,8 +275,7 @@ def _rewrites(
     if waiting:
         chosen, max_files = next_step(waiting, rules)
         counts = sum(each.files for each in waiting), sum(each.bytes for each in waiting)
-        # Iceberg's action compares each delete with the files of its own spec alone: it would drop those that apply to all.
-        drops = facts.files.delete_files > 0 and not facts.files.has_global_deletes
+        drops = facts.files.delete_files > 0
         due.append(Compaction(chosen, max_files, rules, *counts, drops))
     size = count_property(facts.table, facts.properties, MANIFEST_BYTES)
     manifests = len(facts.files.manifests)

@@ -418,10 +418,6 @@ def test_each_step_says_why_and_what_it_costs() -> None:
     ]
     assert isinstance(steps[0], Compaction)
     assert steps[0].drops_deletes
-    of_all = replace(table, files=replace(files, has_global_deletes=True))
-    [compaction, *_] = plan_upkeep(of_all, BY_COMMAND).steps
-    assert isinstance(compaction, Compaction)
-    assert not compaction.drops_deletes
     upkeep = plan_upkeep(table, BY_COMMAND)
     assert upkeep.urgency == (2.0,)
     left = upkeep.without({Compaction})
