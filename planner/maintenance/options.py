@@ -22,6 +22,8 @@ MAX_STEP_S = MAINTAIN_PREFIX + "max_step_s"
 #: Written by the removal of orphans, in milliseconds since 1970 by the store's clock: when it last ran.
 ORPHANS_MS = "thermocline-maintain.orphans-ms"
 
+#: More is no number of seconds that anything lasts.
+_MAX_DIGITS = 12
 #: Longer than what a server promises by default: a live answer is good for an hour, and an answer may take another.
 DEFAULT_PIN_GRACE_S = 7_200
 #: A step that is lost, to a kill or to a DELETE of another writer, has to be done again.
@@ -84,5 +86,5 @@ def promised_s(properties: Mapping[str, str]) -> int | None:
     if properties.get(MODE) == "off":
         return None
     text = properties.get(PIN_GRACE_S, "")
-    number = int(text) if text.isascii() and text.isdigit() else 0
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0
     return number or DEFAULT_PIN_GRACE_S
