@@ -25,11 +25,10 @@ from planner.maintenance.facts import MaintenanceFacts
 from planner.maintenance.options import (
     COMPACT,
     DEFAULT_MAX_STEP_S,
-    MODE,
     MaintainOptions,
     parse_maintain,
 )
-from planner.seam.binding import count_property
+from planner.seam.binding import MAINTAIN_MODE, count_property
 from planner.tiering.triggers import DEFAULT_TARGET_FILE_BYTES, TARGET_FILE_BYTES
 
 #: Iceberg's own properties, "Table properties".
@@ -247,12 +246,12 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         sum(step.backlog_bytes for step in compactions),
     )
     if options.mode == "off":
-        return Upkeep((), (f"everything: {MODE} = off",), options, backlog)
+        return Upkeep((), (f"everything: {MAINTAIN_MODE} = off",), options, backlog)
     log = [*_log_length(facts, options, situation)]
     withheld: list[str] = []
     is_on = options.mode == "on"
     if not (is_on or situation.by_command or options.compact):
-        why_not = f"only by `thermocline maintain`, or with {COMPACT} = true, as `thermocline create` sets it, or {MODE} = on"
+        why_not = f"only by `thermocline maintain`, or with {COMPACT} = true, as `thermocline create` sets it, or {MAINTAIN_MODE} = on"
         withheld += [f"{TITLES[type(step)]}: {why_not}" for step in (*rewrites, *log)]
         rewrites, log = (), []
     foreign = None if is_on else _foreign(facts, situation)
@@ -293,7 +292,9 @@ def _foreign(facts: MaintenanceFacts, situation: Situation) -> str | None:
     if not recent:
         return None
     hours = max(0, situation.now_ms - max(recent)) // 3_600_000
-    return f"another writer rewrote files {hours} h ago; {MODE} = on does it all the same"
+    return (
+        f"another writer rewrote files {hours} h ago; {MAINTAIN_MODE} = on does it all the same"
+    )
 
 
 def _log_length(
@@ -333,7 +334,7 @@ def _removals(
     if not gc_enabled(facts.properties):
         return (), [f"{title}: {GC_ENABLED} = false" for title in removing]
     if options.mode != "on" and not situation.by_command:
-        why = f"only by `thermocline maintain`, or with {MODE} = on"
+        why = f"only by `thermocline maintain`, or with {MAINTAIN_MODE} = on"
         return (), [f"{title}: {why}" for title in removing]
     return steps, [] if broken is None else [f"{TITLES[Expiry]}: {broken}"]
 
