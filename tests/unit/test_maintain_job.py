@@ -323,11 +323,11 @@ def test_what_both_loops_meet_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     for tell in (lines.beside, lines):
         for event in (failed, recovered, removed):
             tell(event)
-    # One that only one of them meets is told each time.
+    # What only one of them meets is a line each time.
     for _ in range(2):
         lines.beside(other)
-    told = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[2] for line in told] == [
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in printed] == [
         "lake.net.flows: another. (next try in 1 s)",
         "works again",
         "is not there any more",
