@@ -26,13 +26,13 @@ from planner.errors import (
     UndecodableRecord,
 )
 from planner.evolution.avro import parse_schema
-from planner.evolution.changes import Decide, Evolving
 from planner.evolution.ledger import SCHEMAS, UNKNOWN, UNREADABLE, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding, decoding_key
 from planner.seam.formats import AvroFormat
 from planner.seam.watermark import Outcomes
+from tests.doubles.evolving_table import EvolvingTable
 from tests.fixtures.spark import first_watermark
 from tests.harness.avro_decoder import framed, raw_batch
 from tests.harness.clock import Clock
@@ -130,20 +130,9 @@ def test_a_new_era_of_a_table_asks_again_and_other_tables_have_what_they_had(
     assert site.requests() == ["schemas/ids/7"] * 4
 
 
-@dataclass
-class Table:
-    properties: dict[str, str]
-
-    def commit(self, _: TableName, decide: Decide) -> Evolving | None:
-        evolving = decide(SCHEMA, self.properties, ())
-        if evolving is not None:
-            self.properties[SCHEMAS] = evolving.ledger
-        return evolving
-
-
 def test_a_new_era_of_a_table_follows_the_versions_of_the_new_registry(site: Site) -> None:
     clock = Clock()
-    table = Table(bound({}).properties())
+    table = EvolvingTable(SCHEMA, bound({}))
     follower = SchemaFollower(site.registries.of, table.commit, clock=clock)
     follower.follow(ONE, bound({}))
     assert json.loads(table.properties[SCHEMAS]) == {"7": OLD_MARK}
@@ -165,7 +154,7 @@ def test_a_tierer_follows_the_subjects_that_plan_shows_and_asks_each_now_and_the
     site.texts |= {8: NEW, 9: NEW}
     site.subjects = {"orders-Order": {1: 7, 2: 8}, "other": {1: 7}}
     binding = bound({7: OLD_MARK})
-    table, clock = Table(binding.properties()), Clock()
+    table, clock = EvolvingTable(SCHEMA, binding), Clock()
     assert isinstance(binding.format, AvroFormat)
     with SchemaRegistry({"url": site.scripted.url}) as registry:
         plan = lacking(followed(registry, binding, binding.format), binding, binding.format)
@@ -230,7 +219,7 @@ def test_plan_and_evolve_know_a_dropped_column_whose_schema_is_gone(
 
 def test_a_subject_that_cannot_be_told_silences_no_other_table(site: Site) -> None:
     site.subjects = {"billing": {1: 7}, "returns": {1: 7}}
-    table = Table(bound({7: OLD_MARK}).properties())
+    table = EvolvingTable(SCHEMA, bound({7: OLD_MARK}))
     follower = SchemaFollower(site.registries.of, table.commit)
     with pytest.raises(BadConfig, match=r"under several others \(billing, returns\)"):
         follower.follow(ONE, bound({7: OLD_MARK}))
