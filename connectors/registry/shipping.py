@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from connectors.decoding.writers import FIXED_ID, Unknown
+from connectors.decoding.writers import FIXED_ID
 from connectors.registry.decoders import TIMEOUT_S, Answers, Decoders, memory_of
 from connectors.registry.subjects import Look, Versions, followed
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig, SchemaRegistryUnavailable
-from planner.evolution.ledger import NO_SCHEMA, UNKNOWN
+from planner.evolution.ledger import UNKNOWN
 from planner.names import TableName
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
@@ -133,23 +133,16 @@ class SchemaShipping:
     def _unmet(
         self, table: TableName, binding: Binding, ids: Collection[int] = ()
     ) -> list[int]:
-        """Return the ids to ask for: those without a schema, but for one that records are known to have none for."""
+        """Return the ids to ask for: those of which nothing is known, neither here nor by the ledger."""
         form, writers = binding.format, self.decoders.writers(str(table), binding)
         assert isinstance(form, AvroFormat)  # noqa: S101 - as its callers check
         if self.is_silent(form):
             return []
-        unmet = []
-        for each in sorted({*form.ledger.fingerprints, *ids}):
-            writer = writers.get(each)
-            if writer is None:
-                if each not in form.unknown and (table, form.era, each) not in self._gone:
-                    unmet.append(each)
-            elif isinstance(writer, Unknown) and form.ledger.fingerprints.get(each) not in (
-                None,
-                *NO_SCHEMA,
-            ):
-                unmet.append(each)  # records have it: the table goes on once it is back
-        return unmet
+        return [
+            each
+            for each in sorted({*form.ledger.fingerprints, *ids} - form.unknown)
+            if writers.get(each) is None and (table, form.era, each) not in self._gone
+        ]
 
     def _meet(self, table: TableName, binding: Binding, ids: Collection[int]) -> None:
         """Ask for ids, and take what the registry has of them: that it lacks one matters where records have it."""
