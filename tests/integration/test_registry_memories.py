@@ -18,6 +18,7 @@ from connectors.registry.client import SchemaRegistry
 from connectors.registry.decoders import Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.registries import SchemaRegistries
+from connectors.registry.shipping import Shipment
 from connectors.registry.subjects import followed, lacking
 from planner.errors import (
     BadConfig,
@@ -62,13 +63,14 @@ class Site:
 
     texts: dict[int, str] = field(default_factory=dict)
     subjects: dict[str, dict[int, int]] = field(default_factory=dict)
-    is_up: bool = True
+    #: What it answers, whatever is asked: 200, as it should.
+    status: int = 200
     scripted: ScriptedRegistry = field(init=False)
     registries: SchemaRegistries = field(init=False)
 
     def answer(self, path: str) -> Reply:
-        if not self.is_up:
-            return Reply(status=500)
+        if self.status != 200:
+            return Reply(status=self.status)
         match path.strip("/").split("/"):
             case ["schemas", "ids", number] if int(number) in self.texts:
                 return Reply({"schema": self.texts[int(number)]})
@@ -269,6 +271,16 @@ def test_an_id_that_a_ledger_has_a_schema_of_is_asked_for_again(site: Site) -> N
     assert decoder.decode(raw).outcomes == Outcomes(rows=1)
 
 
+@pytest.mark.parametrize("status", [401, 500], ids=["its login is refused", "it is away"])
+def test_tables_that_need_no_schema_are_tiered_all_the_same(status: int, site: Site) -> None:
+    site.status = status
+    table = EvolvingTable(SCHEMA, bound({7: OLD_MARK}))
+    follower = SchemaFollower(site.registries.of, table.commit, timeout_s=1)
+    assert follower.shipment(ONE, table.binding) == Shipment()
+    site.status = 200
+    assert follower.shipment(TWO, table.binding) == Shipment()
+
+
 def test_requests_and_failures_of_a_registry_are_counted(site: Site) -> None:
     assert site.registries.states() == ()
     decoders = Decoders(site.registries.of, timeout_s=1)
@@ -276,7 +288,7 @@ def test_requests_and_failures_of_a_registry_are_counted(site: Site) -> None:
     decoders.ask(str(ONE), binding, [7])
     (state,) = site.registries.states()
     assert (state.name, state.requests, state.failures) == ("", 1, 0)
-    site.is_up = False
+    site.status = 500
     with pytest.raises(SchemaRegistryUnavailable):
         decoders.ask(str(TWO), binding, [7])
     (later,) = site.registries.states()

@@ -21,7 +21,8 @@ from planner.errors import (
     TooManySchemas,
 )
 from planner.evolution.avro import parse_schema
-from planner.evolution.ledger import MAX_IDS, SCHEMAS, UNKNOWN, SchemaLedger
+from planner.evolution.changes import Decide, Evolving
+from planner.evolution.ledger import MAX_IDS, SCHEMAS, UNKNOWN, UNREADABLE, SchemaLedger
 from planner.names import KAFKA_ERROR, KAFKA_VALUE, TableName
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.seam.binding import Binding
@@ -93,9 +94,16 @@ def test_an_outage_stops_nothing_that_needs_no_schema() -> None:
 
 
 def test_a_ledger_with_another_schema_under_an_id_stops_its_table() -> None:
+    bound = binding({7: "1:another"})
     shipping = SchemaShipping(MemoryRegistry({7: LONG}).of)
+    for ship in (shipping.of_ledger, shipping.of_tail):
+        with pytest.raises(SchemaRegistryChanged, match="another schema under id 7"):
+            ship(TABLE, bound)
+    # Also where another tierer has it in the ledger since.
+    registry, table = MemoryRegistry({7: LONG}), EvolvingTable(SCHEMA, bound)
     with pytest.raises(SchemaRegistryChanged, match="another schema under id 7"):
-        shipping.of_ledger(TABLE, binding({7: "another"}))
+        SchemaFollower(registry.of, table.commit).take_up(TABLE, binding(), [7])
+    assert table.commits == []
 
 
 def test_a_schema_that_was_late_is_asked_for_again_once_the_ledger_has_it() -> None:
@@ -162,6 +170,13 @@ def test_fields_of_other_records_are_none_that_a_person_dropped() -> None:
         assert decoders.paths_of_ledger(str(TABLE), bound) == paths
 
 
+def test_fields_of_a_schema_that_came_under_an_id_of_before_are_new_ones() -> None:
+    other = '{"type":"record","name":"Order","fields":[{"name":"why","type":"string"}]}'
+    bound = binding({7: FINGERPRINT, 8: "1:another", 9: FINGERPRINT})
+    decoders = Decoders(MemoryRegistry({7: LONG, 8: other}).of)
+    assert decoders.paths_of_ledger(str(TABLE), bound) == {("id",)}
+
+
 def test_a_table_follows_its_record_among_those_of_a_union() -> None:
     wider = LONG.replace("}]", '},{"name":"sum","type":"double"}]')
     other = '{"type":"record","name":"Refund","fields":[{"name":"why","type":"string"}]}'
@@ -203,6 +218,9 @@ def test_a_tail_goes_on_over_records_whose_id_the_ledger_has_as_unknown() -> Non
     decoder = shipped_decoder(str(TABLE), SCHEMA, bound, answers)
     decoded = decoder.decode(raw_batch(framed(7, b"\2"), framed(9, b"\2")))
     assert (decoded.needs, decoded.rows.column("id").to_pylist()) == (frozenset(), [1])
+    # So does a task that reads for ids alone.
+    assert decoder.decode(raw_batch(framed(8, b"\2"))).needs == {8}
+    assert decoder.decode(raw_batch(framed(9, b"\2"), framed(10, b"\2"))).needs == {10}
 
 
 def test_versions_are_asked_for_now_and_then_and_a_silent_registry_by_one_table() -> None:
@@ -240,6 +258,45 @@ def test_all_ids_of_a_publish_are_one_commit() -> None:
     assert len(table.commits) == 1
     ledger = SchemaLedger.parse(TABLE, table.properties[SCHEMAS])
     assert (ledger.fingerprints[7], ledger.unknown) == (FINGERPRINT, frozenset(range(9, 40)))
+
+
+def test_a_schema_builds_on_those_that_are_taken_up_with_it() -> None:
+    first = LONG.replace("}]", '},{"name":"sum","type":"int"}]')
+    registry = MemoryRegistry({7: first, 8: first.replace('"int"', '"long"')})
+    table = EvolvingTable(SCHEMA, binding())
+    SchemaFollower(registry.of, table.commit).take_up(TABLE, binding(), [7, 8])
+    (evolving,) = table.commits
+    assert list(map(str, evolving.changes)) == ["add sum int", "widen sum from int to long"]
+
+
+def test_ids_of_another_era_than_the_rounds_are_not_taken_up() -> None:
+    registry, accepted = MemoryRegistry({7: LONG}), binding()
+    assert isinstance(accepted.format, AvroFormat)
+    accepted = replace(accepted, format=replace(accepted.format, ledger=SchemaLedger({}, 1)))
+    table = EvolvingTable(SCHEMA, accepted)
+    with pytest.raises(TieringConflict) as refused:
+        SchemaFollower(registry.of, table.commit).take_up(TABLE, binding(), [7])
+    assert refused.value.message == (
+        "lake.shop.orders: a person accepted that ids mean other schemas; plan again."
+    )
+    assert table.commits == []
+
+
+def test_a_version_that_cannot_be_read_is_taken_up_once() -> None:
+    table = EvolvingTable(SCHEMA, binding())
+    registry = MemoryRegistry({7: "[]"}, {"orders-value": {1: 7}})
+    calls: list[TableName] = []
+
+    def commit(name: TableName, decide: Decide) -> Evolving | None:
+        calls.append(name)
+        return table.commit(name, decide)
+
+    follower = SchemaFollower(registry.of, commit, look_s=0)
+    for _ in range(3):
+        follower.follow(TABLE, table.binding)
+    assert json.loads(table.properties[SCHEMAS]) == {"7": UNREADABLE}
+    # Each is a request to the catalog.
+    assert calls == [TABLE]
 
 
 def test_what_does_not_fit_stops_none_of_those_before_it() -> None:

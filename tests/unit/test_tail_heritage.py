@@ -176,6 +176,33 @@ def test_old_cuts_keep_their_rows_and_what_is_lent_outlives_its_owner() -> None:
         assert values(harness, later) == [(*row, None) for row in new]
 
 
+def test_rows_that_are_lent_on_keep_what_each_schema_made_of_them() -> None:
+    with tails_of() as harness:
+        steps(harness, (0, OLD, 25), (0, NEW, 5))
+        new = values(harness, AFTER)
+        later = replace(schema(WIDE, X, Column(12, "y", pa.string())), schema_id=3)
+        assert newly_decoded(harness, later) == 0
+        assert values(harness, later) == [(*row, None) for row in new]
+
+
+def test_a_cut_that_begins_below_the_rows_that_are_left_has_all_of_its_own() -> None:
+    with tails_of() as harness:
+        steps(harness, (0, OLD, 30))
+        # Statements at this watermark need no row below it, and one at another does.
+        harness.now_s = 1000
+        harness.tails.note_pin(harness.pin(21, 0, columns=BEFORE))
+        values(harness, BEFORE, 21, 0)
+        assert harness.state().ranges[0].start > 0
+        assert values(harness, AFTER) == [(0, at, -4, None) for at in range(30)]
+
+
+def test_records_without_rows_behind_the_last_row_are_not_read_again() -> None:
+    with tails_of(on_error="skip") as harness:
+        steps(harness, (0, OLD, 12), (0, b"no id", 30))
+        assert newly_decoded(harness, AFTER) == 0
+        assert values(harness, AFTER) == [(0, at, -4, None) for at in range(12)]
+
+
 def test_what_was_tiered_is_not_fetched_again() -> None:
     with tails_of() as harness:
         steps(harness, (0, NEW, 12), (0, OLD, 12), (1, OLD, 20))
