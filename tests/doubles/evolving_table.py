@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Path, Widen
+from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
 from planner.evolution.ledger import SCHEMAS
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding, parse_binding
+from planner.sql_text import FieldPath
 from tests.harness.builders import FLOWS
 
 
@@ -22,7 +23,7 @@ class EvolvingTable:
         self.schema = schema
         self.properties = dict(binding.properties())
         self.commits: list[Evolving] = []
-        self._past: set[Path] = set()
+        self._past: set[FieldPath] = set()
         self._last_id = 100
 
     @property

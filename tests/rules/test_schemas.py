@@ -30,7 +30,7 @@ from tests.doubles.evolving_table import EvolvingTable
 from tests.doubles.schema_registry import MemoryRegistry
 from tests.harness.avro_decoder import framed, raw_batch
 from tests.harness.clock import Clock
-from tests.harness.scripted_registry import Reply, missing, scripted_registry
+from tests.harness.scripted_registry import Reply, by_id, missing, scripted_registry
 
 TABLE = TableName("lake", ("shop",), "orders")
 SCHEMA = TableSchema(1, (Column(1, "a", pa.int64()), Column(2, "b", pa.string())))
@@ -156,7 +156,7 @@ def test_an_id_is_asked_for_until_its_grace_is_over() -> None:
             missing() if len(scripted.paths) < 4 else Reply({"schema": ONE})
         )
         with SchemaRegistry({"url": scripted.url}, clock=clock, sleep=sleep) as registry:
-            assert registry.by_id(7, timeout_s=60) == WriterText(7, ONE, {}, "AVRO")
+            assert by_id(registry, 7, timeout_s=60) == WriterText(7, ONE, {}, "AVRO")
 
 
 def test_a_registry_that_is_away_is_no_unknown_id() -> None:
