@@ -314,6 +314,9 @@ def test_what_is_wrong_is_named_in_a_sentence(site: Site) -> None:
     assert refused("--column", "a:string", "--schema-fixed") == (
         "--schema-fixed means nothing for records of JSON; it goes with --format avro."
     )
+    assert refused("--column", "a:string", "--registry", "eu") == (
+        "--registry means nothing for records of JSON; it goes with --format avro or --key-format avro."
+    )
 
 
 def test_a_table_follows_the_versions_of_its_subject(site: Site) -> None:
