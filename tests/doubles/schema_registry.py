@@ -22,6 +22,8 @@ class MemoryRegistry:
     up_to: int | None = None
     #: What each was for: ids, sorted, or a subject.
     requests: list[Any] = field(default_factory=list)
+    #: The most time that one got.
+    longest_s: float = 0.0
 
     def register(
         self, subject: str, schema_id: int, text: str, format: Format = "AVRO"
@@ -39,9 +41,9 @@ class MemoryRegistry:
     def of(self, *_: str) -> SchemaRegistry:
         return self.client
 
-    def by_ids(self, ids: Iterable[int], **_: Any) -> dict[int, Answer]:
+    def by_ids(self, ids: Iterable[int], *, timeout_s: float, **_: Any) -> dict[int, Answer]:
         in_order = sorted(ids)
-        self._note(in_order)
+        self._note(in_order, timeout_s)
         return {each: self._answer(each, f"schema id {each}") for each in in_order}
 
     def by_subject(self, subject: str, version: int, **_: Any) -> Answer:
@@ -49,8 +51,10 @@ class MemoryRegistry:
         schema_id = self.subjects.get(subject, {}).get(version, 0)
         return self._answer(schema_id, f"subject {subject}, version {version}")
 
-    def versions(self, subject: str, **_: Any) -> Mapping[int, int] | UnknownSchema:
-        self._note(subject)
+    def versions(
+        self, subject: str, *, timeout_s: float, **_: Any
+    ) -> Mapping[int, int] | UnknownSchema:
+        self._note(subject, timeout_s)
         return self.subjects.get(subject) or UnknownSchema(f"subject {subject}")
 
     def subject_versions_of(
@@ -69,8 +73,9 @@ class MemoryRegistry:
         answer = self.answers.get(schema_id, UnknownSchema(what))
         return WriterText(schema_id, answer, {}, "AVRO") if isinstance(answer, str) else answer
 
-    def _note(self, request: object) -> None:
+    def _note(self, request: object, timeout_s: float = 0.0) -> None:
         self.requests.append(request)
+        self.longest_s = max(self.longest_s, timeout_s)
         is_over = self.up_to is not None and len(self.requests) > self.up_to
         if is_over or not self.is_up:
             raise SchemaRegistryUnavailable("the schema registry does not answer; retry.")

@@ -134,6 +134,23 @@ def test_a_new_era_of_a_table_asks_again_and_other_tables_have_what_they_had(
     assert site.requests() == ["schemas/ids/7"] * 4
 
 
+def test_a_table_that_was_made_anew_by_its_name_asks_again(site: Site) -> None:
+    """Dropped together with its registry's data, and made again on a server that runs."""
+    decoders = Decoders(site.registries.of)
+    before, after = (replace(bound({}), table_uuid=each) for each in ("1", "2"))
+    table = EvolvingTable(SCHEMA, before)
+    follower = SchemaFollower(site.registries.of, table.commit)
+    assert row(decoders, ONE, before, framed(7, b"\2")) == [(1, None)]
+    assert follower.shipment(ONE, replace(bound({7: OLD_MARK}), table_uuid="1")).fingerprints
+    site.texts[7] = NEW
+    assert row(decoders, ONE, after, framed(7, b"\2x")) == [(None, "x")]
+    shipment = follower.shipment(ONE, replace(bound({7: NEW_MARK}), table_uuid="2"))
+    assert shipment.fingerprints == {7: NEW_MARK}
+    # Of the ids that records had, each table has its own.
+    assert decoders.answers(str(ONE), before) != decoders.answers(str(ONE), after)
+    assert decoders.met(str(ONE), replace(after, table_uuid="3")) == frozenset()
+
+
 def test_a_new_era_of_a_table_follows_the_versions_of_the_new_registry(site: Site) -> None:
     clock = Clock()
     table = EvolvingTable(SCHEMA, bound({}))

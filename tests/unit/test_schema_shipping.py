@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.registry.decoders import Decoders, shipped_decoder
+from connectors.registry.decoders import FORGOTTEN_AFTER_S, Decoders, shipped_decoder
 from connectors.registry.following import LOOK_S, SchemaFollower
-from connectors.registry.shipping import SILENCE_S, SchemaShipping
+from connectors.registry.shipping import SILENCE_S, VERSIONS_TIMEOUT_S, SchemaShipping
 from connectors.registry.texts import Format, WriterText
 from planner.errors import (
     SchemaIncompatible,
@@ -326,6 +326,45 @@ def test_more_ids_than_a_ledger_takes_are_named_and_not_asked_for() -> None:
     decoders.ask(str(TABLE), binding(ledger), [50_000, 50_001])
     with pytest.raises(TooManySchemas, match="its records have 3 schema ids"):
         decoders.ask(str(TABLE), binding(ledger), [50_002])
+
+
+def test_ids_of_records_that_are_gone_count_no_more() -> None:
+    """Else a process would have to be restarted after all that the error asks for was done."""
+    ledger = binding(dict.fromkeys(range(1, MAX_IDS - 1), "x"))
+    registry, clock = MemoryRegistry({50_000: LONG}), Clock()
+    decoders = Decoders(registry.of, clock=clock)
+    decoders.ask(str(TABLE), ledger, [50_000, 50_001])
+    clock.now += FORGOTTEN_AFTER_S - 1
+    with pytest.raises(TooManySchemas, match="its records have 3 schema ids"):
+        decoders.ask(str(TABLE), ledger, [50_002])
+    assert decoders.met(str(TABLE), ledger) == {50_000, 50_001}
+    clock.now += 1
+    decoders.ask(str(TABLE), ledger, [50_002])
+    # One that is there stays.
+    assert decoders.met(str(TABLE), ledger) == {50_000, 50_002}
+    with pytest.raises(TooManySchemas, match="its records have 3 schema ids"):
+        decoders.ask(str(TABLE), ledger, [50_003])
+    # What was forgotten is asked for again where a record has it.
+    assert decoders.writers(str(TABLE), ledger).get(50_001) is None
+
+
+def test_schemas_of_versions_are_waited_for_as_briefly_as_versions() -> None:
+    """Other tables wait, too."""
+    table, clock = EvolvingTable(SCHEMA, binding()), Clock()
+    registry = MemoryRegistry({}, {"orders-value": {1: 7}})
+    follower = SchemaFollower(registry.of, table.commit, clock=clock)
+    # Listed, and not there yet: no table takes it up, and no look waits for it.
+    assert follower.follow(TABLE, binding()) == ()
+    registry.answers[7], registry.up_to, clock.now = LONG, 3, clock.now + LOOK_S
+    with pytest.raises(SchemaRegistryUnavailable):
+        follower.follow(TABLE, binding())
+    assert registry.requests == ["orders-value", [7]] * 2
+    assert registry.longest_s == VERSIONS_TIMEOUT_S
+    # Nor is the registry asked for the next table.
+    assert follower.follow(OTHER, binding()) is None
+    registry.up_to, clock.now = None, clock.now + max(SILENCE_S, LOOK_S)
+    follower.follow(TABLE, binding())
+    assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
 
 
 def test_an_unknown_id_that_was_registered_since_is_taken_up() -> None:
