@@ -20,6 +20,7 @@ from planner.errors import LogUnavailable, UndecodableRecord
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
+from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
 from proxy.tail import generations, heritage
 from tests.harness.avro_decoder import framed
 from tests.harness.builders import FLOWS, schema
@@ -105,6 +106,25 @@ def test_segments_that_have_the_field_are_fetched_again() -> None:
             *((0, at, -4, -4 if at in (25, 26) else None) for at in range(31)),
             *((1, at, -4, None) for at in range(33)),
         ]
+
+
+def test_a_tail_tells_between_which_offsets_an_id_has_rows() -> None:
+    def tail_of(harness: TailHarness, *watermark: int) -> dict[object, object]:
+        cut = harness.cut(*watermark, columns=BEFORE)
+        ranges = harness.tails.ranges_of_ids(cut)
+        rows = schema_rows(cut.binding, map(SchemaFacts, (1, 2, 3)), cut.hot, ranges)
+        table = pa.Table.from_pylist(rows, schema=SCHEMAS_SCHEMA)
+        return {
+            row["schema_id"]: row["tail"] and [tuple(each.values()) for each in row["tail"]]
+            for row in table.to_pylist()
+        }
+
+    with tails_of() as harness:
+        assert tail_of(harness, 0, 0) == {1: None, 2: None, 3: None}
+        # Records of id 2 are at 25 and 26; those behind them are in the same segment.
+        steps(harness, (0, OLD, 25), (1, OLD, 3), (0, NEW, 2), (0, OLD, 4))
+        assert tail_of(harness, 0, 0) == {1: [(0, 0, 30), (1, 0, 2)], 2: [(0, 25, 30)], 3: None}
+        assert tail_of(harness, 28, 3) == {1: [(0, 28, 30)], 2: [(0, 28, 30)], 3: None}
 
 
 def test_a_wider_column_has_its_values_and_is_written_anew_behind() -> None:
