@@ -125,5 +125,5 @@ def test_rows_of_an_id_are_where_segments_have_it_or_may_have_any() -> None:
     own: RangesOfIds = {5: lists}
     assert tails(own) == [[(2, 1, 2)], None]
     assert tails({5: [OffsetRange(0, 0, 12), OffsetRange(0, 17, 30)]}) == [[(0, 10, 19)], None]
-    any_id = {None: [OffsetRange(0, 14, 16)]}
+    any_id: RangesOfIds = {None: [OffsetRange(0, 14, 16)]}
     assert tails({**own, **any_id}) == [[(0, 14, 15), (2, 1, 2)], [(0, 14, 15)]]
