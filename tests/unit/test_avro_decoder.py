@@ -532,7 +532,7 @@ def test_elements_that_are_read_one_by_one_copy_their_record_once(
     kind: str, column: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a record of many takes the square of its size."""
-    copies = []
+    copies: list[int] = []
     raw = Batch.raw
 
     def counted(batch: Batch, row: int) -> bytes:
