@@ -80,6 +80,7 @@ class Binding:
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
     ``skips`` are (partition, offset) of records that become no row, even if they decode. They come from the watermark,
     not from properties: both sides of a seam read them from the same snapshot. ``key``: keys of records fill a column.
+    ``table_uuid`` is that of the table it was read from, and decides no row.
     """
 
     topic: str
@@ -91,6 +92,7 @@ class Binding:
     skips: tuple[tuple[int, int], ...] = ()
     kafka: str = ""
     key: RecordKey | None = None
+    table_uuid: str = field(default="", compare=False)
 
     @property
     def address(self) -> str:

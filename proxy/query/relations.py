@@ -215,7 +215,8 @@ class Relations:
             rows.append(ArrowRelation(pa.Table.from_pylist(seam, schema=SEAM_SCHEMA)))
         elif read.side is Side.SCHEMAS:
             facts = sources.schema_facts(cut.table, cut.binding)
-            schemas = schema_rows(cut.binding, facts)
+            ranges = sources.tails.ranges_of_ids(cut)
+            schemas = schema_rows(cut.binding, facts, cut.hot, ranges)
             rows.append(ArrowRelation(pa.Table.from_pylist(schemas, schema=SCHEMAS_SCHEMA)))
         if tail is not None:
             read = read.with_tail(tail.least_rows)

@@ -15,6 +15,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
 from planner.seam.cut import HotSlice, Pin, TableCut
+from planner.seam.schemas_table import NO_RANGES, RangesOfIds
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
@@ -170,6 +171,11 @@ class Tails:
     def facts(self, cut: TableCut) -> TailFacts:
         """Return what is read of a cut's tail just now."""
         return facts_of(self._entry_of(cut), self.clock())
+
+    def ranges_of_ids(self, cut: TableCut) -> RangesOfIds:
+        """Return where a cut's tail, as far as it is read just now, has rows of each schema's id."""
+        entry = self._entry_of(cut)
+        return NO_RANGES if entry is None else entry.generation.ranges_of_ids()
 
     def states(self) -> tuple[TailState, ...]:
         """Return the state of every tail, sorted by table."""
