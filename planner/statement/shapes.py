@@ -44,17 +44,16 @@ class TextConstant:
 
 @dataclass(frozen=True, slots=True)
 class TextShape:
-    """A text, with what may be its constants. ``outline`` is the text with the type of each in its place."""
+    """A text, with what may be lifted constants. ``outline`` is the text with the type of each in its place."""
 
     outline: str
     constants: tuple[TextConstant, ...] = ()
 
     @classmethod
     def of(cls, sql: str) -> TextShape:
-        constants: list[TextConstant] = []
         # Places in the tree are bytes; and no text has the mark of a constant.
-        if len(sql) <= MAX_CHARS and sql.isascii() and "\0" not in sql:
-            constants = list(_constants(sql))
+        is_plain = len(sql) <= MAX_CHARS and sql.isascii() and "\0" not in sql
+        constants = list(_constants(sql)) if is_plain and "where" in sql.lower() else []
         if not 0 < len(constants) <= _MAX_CONSTANTS:
             return cls(sql)
         return cls(
