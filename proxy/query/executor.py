@@ -253,10 +253,9 @@ class Statements:
     def _planned(self, request: _Request, statement: _Statement, cuts: Cuts) -> Planned:
         """Begin to read the tails of a cut, and seal it."""
         session, parameters, deadline = request.session, request.parameters, request.deadline
-        if (
-            statement.parsed.needs.any_rows is None
-        ):  # else the rows that are there may be enough
-            for expected in cuts.by_key.values():
+        for expected in cuts.by_key.values():
+            # Else the rows that are there may be enough.
+            if statement.parsed.needs.any_rows is None:
                 self.sources.tails.expect(expected)
         with self._planning.slot(
             session.payer, request.sql, deadline
