@@ -46,7 +46,8 @@ from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tables
 from proxy.query.explain import explain
-from proxy.query.parsing import ParsedStatement, StatementParser, counting
+from proxy.query.parsed_statement import ParsedStatement
+from proxy.query.parsing import StatementParser, counting
 from proxy.query.relations import Relations, Signatures, Sources
 from proxy.query.tickets import Tickets, answer_metadata, context_of, summary, to_ipc
 from proxy.session import Deadline, Planned, Prepared, Renewed, Session, Stream, TicketSummary

@@ -11,7 +11,7 @@ from planner.reading.plan import ColdMode
 from planner.statement.ast import parameters as parameters_of
 from planner.ticket import Ticket
 from proxy.query.cut import Cuts, FreshnessContract
-from proxy.query.parsing import ParsedStatement
+from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.relations import Relations
 from proxy.query.tickets import context_of
 from proxy.session import Session

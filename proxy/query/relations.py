@@ -39,7 +39,8 @@ from proxy.engine.engine import Engine
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsing import ParsedStatement, listing_name, relation_name
+from proxy.query.parsed_statement import ParsedStatement
+from proxy.query.parsing import listing_name, relation_name
 from proxy.session import WAITED_FOR_TAIL, Deadline, Prepared, Session
 from proxy.tail.segment import LeasedTail
 from proxy.tail.tails import Tails

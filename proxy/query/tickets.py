@@ -14,7 +14,7 @@ from planner.errors import BadTicket
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, seal, unseal
 from proxy.engine.macros import When
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsing import ParsedStatement
+from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.relations import StatementContext
 from proxy.session import TicketSummary
 

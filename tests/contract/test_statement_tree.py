@@ -11,7 +11,8 @@ from planner.schema import Column
 from proxy.access.policy import AccessPolicy
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.query.parsing import ParsedStatement, StatementParser
+from proxy.query.parsed_statement import ParsedStatement
+from proxy.query.parsing import StatementParser
 from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import FLOWS, schema
