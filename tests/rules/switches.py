@@ -76,8 +76,8 @@ SWITCHES = (
         "S2",
         "publish rows whose schema the ledger lacks",
         "planner/tiering/publish.py",
-        "ledger.check_published(table, schemas)",
-        "ledger.check(table, schemas)",
+        ".check_published(table, schemas)",
+        ".check(table, schemas)",
         (f"{SCHEMAS}::test_rows_are_not_published_where_the_ledger_lacks_their_schema",),
     ),
     Switch(
