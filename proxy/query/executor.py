@@ -357,7 +357,7 @@ class Statements:
         if planned.answer is not None:
             return MaterializedResult.of(planned.answer)
         opened = _Opened(session, parsed, planned, deadline)
-        if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.written):
+        if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.tree):
             # What pools and tools ask again and again to learn whether the server is there.
             return self._cache.get(
                 ("answer", parsed), partial(self._run_constant, opened), chars=parsed.chars
@@ -379,7 +379,7 @@ class Statements:
             reads = self._relations.reads(session, parsed, cuts, context, planned.share)
             counted = counted_rows(reads.values())
             if counted is not None and not any(read.tail for read in reads.values()):
-                name = name_of_count(parsed.written)
+                name = name_of_count(parsed.tree)
                 return MaterializedResult.of_count(name, counted, answer_metadata(planned))
             result = self._run(opened, reads, stack)
             stream = StatementStream(

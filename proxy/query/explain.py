@@ -28,7 +28,7 @@ def explain(
     """Return a row for each table; files are pruned if the ticket has all parameters."""
     sources = relations.sources
     cuts, context = cut_of_tables.by_key, context_of(parsed, ticket)
-    is_bound = len(context.values) == len(parameters_of(parsed.written))
+    is_bound = len(context.values) == len(parameters_of(parsed.tree))
     hot = [cut.hot for cut in cuts.values() if cut.hot is not None and cut.hot.ranges]
     topics = sorted({side.topic for side in hot})
     bounds = sources.bounds.measure(topics) if topics else {}

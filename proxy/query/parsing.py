@@ -22,7 +22,7 @@ from planner.statement.references import (
     resolve,
 )
 from planner.statement.rewrite import apply, rewrite
-from planner.statement.shapes import Lifts, TextShape
+from planner.statement.shapes import MAX_CHARS, Lifts, TextShape
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import INFORMATION_SCHEMA, listing_of
 from proxy.engine.engine import Engine
@@ -30,6 +30,8 @@ from proxy.engine.statement_cache import StatementCache
 from proxy.query.parsed_statement import FilledStatement, ParsedStatement
 from proxy.session import Session
 
+#: Texts whose shapes are remembered from one call of a statement to the next.
+_MAX_SHAPES = 256
 #: Catalog and schema of names that have none.
 _SearchPath: TypeAlias = tuple[str | None, str | None]
 
@@ -114,6 +116,9 @@ class StatementParser:
     pins: PinCache
     access: AccessPolicy
     _once: StatementCache = field(default_factory=StatementCache, init=False)
+    _shapes: StatementCache = field(
+        default_factory=lambda: StatementCache(_MAX_SHAPES), init=False
+    )
 
     def read(
         self, sql: str, path: _SearchPath, session: Session, side: Side = Side.BOTH
@@ -125,7 +130,7 @@ class StatementParser:
         Raises:
             UnknownTable: there is none of that name among those the session may see.
         """
-        text = self._text(sql, TextShape.of(sql))
+        text = self._text(sql, self._shape(sql))
         tree = text.tree
         if not tree.references:
             # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
@@ -150,7 +155,7 @@ class StatementParser:
         self, sql: str, path: _SearchPath, session: Session, side: Side
     ) -> ParsedStatement | None:
         """Return what ``read`` does of a text whose shape was read over the same tables, without waiting; else None."""
-        shape = TextShape.of(sql)
+        shape = self._shape(sql)
         lifted = self._lifted(shape)
         tree = None if lifted is None else self._once.cached(("tree", shape.key(lifted)), _Tree)
         if tree is None or not (tree.references and self.pins.has_listed):
@@ -168,6 +173,12 @@ class StatementParser:
             lambda: FilledStatement.of(first, values),
             chars=len(sql),
         )
+
+    def _shape(self, sql: str) -> TextShape:
+        """Read a text's shape once: it comes two to four times, to be prepared, planned and opened."""
+        if len(sql) > MAX_CHARS:
+            return TextShape(sql)
+        return self._shapes.get(sql, partial(TextShape.of, sql), chars=len(sql))
 
     def _text(self, sql: str, shape: TextShape) -> _Text:
         """Read a text, or take what was read of the first one of its shape."""

@@ -25,7 +25,7 @@ from planner.reading.plan import ColdMode, ReadShare, TableRead, plan_read, sche
 from planner.reading.shares import split_read
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
-from planner.seam.cut import Pin, TableCut
+from planner.seam.cut import ColdSlice, Pin, TableCut
 from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
 from planner.seam.seam_table import SEAM_SCHEMA, seam_rows
 from planner.statement.ast import Node, parameters
@@ -191,9 +191,9 @@ class Relations:
 
         ``plain``: a condition on a masked column is one on its mask, which files have no statistics of.
         """
-        has_files = table.side is not Side.TAIL and cut.cold.snapshot_id is not None
-        is_bound = table in parsed.needs.offset_bound
-        if table.side.is_facts or not (has_files or is_bound):
+        if table.side.is_facts or not (
+            table in parsed.needs.offset_bound or self._has_files(table.side, cut.cold)
+        ):
             return EVERYTHING
         positions = parsed.positions_of[table]
         filtered = partial(scan_filter, self.sources.engine, context, positions, plain)
@@ -201,6 +201,12 @@ class Relations:
             return filtered()
         key = (positions, cut.table_uuid, plain.schema_id, plain.names, context.when.time_zone)
         return self._once.get(key, filtered, chars=parsed.chars)
+
+    def _has_files(self, side: Side, cold: ColdSlice) -> bool:
+        if side is Side.TAIL or cold.snapshot_id is None:
+            return False
+        # A table that is not tiered yet has an empty snapshot.
+        return self.sources.store.count_rows(cold) != 0
 
     def _relation(
         self, session: Session, table: ResolvedTable, read: TableRead, tail: LeasedTail | None

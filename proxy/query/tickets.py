@@ -169,4 +169,4 @@ def answer_metadata(ticket: Ticket) -> dict[str, str]:
 def context_of(parsed: ParsedStatement, ticket: Ticket) -> StatementContext:
     """Return what a planned statement's constants depend on."""
     when = When.at(ticket.statement_time_us, ticket.time_zone)
-    return StatementContext(parsed.written, parameter_values(ticket.parameters), when)
+    return StatementContext(parsed.tree, parameter_values(ticket.parameters), when)
