@@ -43,10 +43,10 @@ class OffsetVector:
     def __post_init__(self) -> None:
         if not self.items:
             return
-        partitions, offsets = zip(*self.items, strict=True)
+        partitions = [partition for partition, _ in self.items]
         if not all(map(lt, partitions, partitions[1:])):
-            raise ValueError(f"partitions must be sorted and unique: {list(partitions)}")
-        if partitions[0] < 0 or min(offsets) < 0:
+            raise ValueError(f"partitions must be sorted and unique: {partitions}")
+        if partitions[0] < 0 or min([offset for _, offset in self.items]) < 0:
             raise ValueError(f"negative partition or offset: {self.items}")
 
     @classmethod

@@ -296,18 +296,18 @@ class Signatures:
         self._engine = relations.sources.engine
         self._cache = StatementCache()
 
-    def has(
+    def cached(
         self,
         session: Session,
         parsed: ParsedStatement,
         pins: Mapping[CutKey, Pin],
         parameters: pa.RecordBatch | None,
-    ) -> bool:
-        """Whether ``columns`` of a statement is cached: it was bound before, or one that binds alike."""
+    ) -> Prepared | None:
+        """Return what ``prepared`` does if ``columns`` binds nothing: the statement was bound before, or one that binds alike."""
+        if parameters is not None and parsed.may_type_columns:
+            return None
         empty = tuple(self._relations.empty(session, parsed, pins))
-        return self._cache.cached(
-            (parsed.first, empty, session.zone), Prepared
-        ) is not None and (parameters is None or not parsed.may_type_columns)
+        return self._cache.cached((parsed.first, empty, session.zone), Prepared)
 
     def prepared(
         self,
@@ -351,7 +351,7 @@ class Signatures:
         """
         prepared = self.prepared(session, parsed, cuts)
         if is_bound:
-            _check_count(parameters, prepared.parameter_schema)
+            check_count(parameters, prepared)
         if not is_bound or parameters is None or not parsed.may_type_columns:
             return prepared.dataset_schema
         empty = self._relations.empty(session, parsed, cuts)
@@ -363,7 +363,9 @@ class Signatures:
         )
 
 
-def _check_count(parameters: pa.RecordBatch | None, expected: pa.Schema) -> None:
+def check_count(parameters: pa.RecordBatch | None, prepared: Prepared) -> None:
+    """Raise BadParameter where more parameters are bound, or fewer, than a statement has."""
+    expected = prepared.parameter_schema
     count = 0 if parameters is None else parameters.num_columns
     if count != len(expected):
         raise BadParameter(
