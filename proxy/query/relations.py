@@ -282,7 +282,9 @@ def scan_filter(
         return engine.evaluate(constants, columns, needed, asking.when)
 
     values = dict(zip(parameters(asking.document), asking.values, strict=False))
-    return file_conditions.scan_filter(evaluate, positions, schema, values)
+    return file_conditions.scan_filter(
+        evaluate, positions, schema, values, asking.when.microseconds
+    )
 
 
 class Signatures:
