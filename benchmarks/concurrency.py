@@ -1,7 +1,8 @@
 """Small statements of many clients at once, beside a bare Flight SQL server over plain DuckDB, in turns.
 
 None of the clients waits between statements, and they are on the same cores. No text is sent twice: points by the id of one of
-the hot rows, and ``SELECT <number>``; but for cursors that are kept, prepared once. What varies least on a machine that does other things is the processor time of a statement.
+the hot rows, and ``SELECT <number>``; but for cursors that are kept, prepared once. What varies least on a machine that does other
+things is the processor time of a statement.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _POINT = (
 )
 _WAYS = {"text alone": True, "new cursor": False}
 #: Cursors that each client keeps, each with a text of its own.
-_KEPT = 10
+_CURSORS = 10
 
 
 @click.command()
@@ -102,13 +103,16 @@ def _questions(
             for table in (str(TABLE), "hot")
         )
         yield f"hot point, {way}", ours, bare
-    kept = list(points.items())[:_KEPT]
+    few = list(points.items())[:_CURSORS]
     ours, bare = (
         [
             Question(
-                "kept", _point(table, key).replace(NEW_NUMBER, str(10**13)), row, is_kept=True
+                "kept",
+                _point(table, key).replace(NEW_NUMBER, str(10**13)),
+                row,
+                has_cursor=True,
             )
-            for key, row in kept
+            for key, row in few
         ]
         for table in (str(TABLE), "hot")
     )

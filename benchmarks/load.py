@@ -39,7 +39,7 @@ class Question:
 
     ``is_new``: its text is never sent twice, so that nothing about it is remembered; ``NEW_NUMBER`` in it becomes a number that
     no other has, a comment does where that is missing. ``text_alone``: sent by the driver's lower layer, which prepares nothing.
-    ``is_kept``: prepared once by each client, and executed again by the same cursor.
+    ``has_cursor``: prepared once by each client, and executed again by the same cursor.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Question:
     parameters: tuple[int, ...] = ()
     is_new: bool = False
     text_alone: bool = False
-    is_kept: bool = False
+    has_cursor: bool = False
 
     def text(self, number: int) -> str:
         """Return what is sent as a statement of this ``number``."""
@@ -168,7 +168,7 @@ def _ask_until(
     chance: random.Random,
     load: Load,
 ) -> None:
-    kept: dict[str, flight_sql.Cursor] = {}
+    cursors: dict[str, flight_sql.Cursor] = {}
     # Of 48 bits less the room for the statements of a client.
     for number in itertools.count(_LEAST_NUMBER + (chance.getrandbits(26) << 20)):
         # One look at the event for each statement: it is a system call.
@@ -179,8 +179,8 @@ def _ask_until(
         began = time.monotonic()
         try:
             answer = (
-                _executed(_kept(kept, connection, sql), question, sql)
-                if question.is_kept
+                _executed(_cursor_of(cursors, connection, sql), question, sql)
+                if question.has_cursor
                 else _answer(connection, question, sql)
             )
         except flight_sql.Error as error:
@@ -205,7 +205,7 @@ def _answer(connection: flight_sql.Connection, question: Question, sql: str) -> 
         return pa.RecordBatchReader.from_stream(stream).read_all()
 
 
-def _kept(
+def _cursor_of(
     cursors: dict[str, flight_sql.Cursor], connection: flight_sql.Connection, sql: str
 ) -> flight_sql.Cursor:
     if sql not in cursors:

@@ -94,8 +94,8 @@ def scan_filter(
     ]
     if not all(per_position):
         return EVERYTHING
-    known = _Values(parameters or {}, now_us)
-    constants = _constants(evaluate, list(chain.from_iterable(per_position)), known)
+    values = _Values(parameters or {}, now_us)
+    constants = _constants(evaluate, list(chain.from_iterable(per_position)), values)
     if constants is None:
         return EVERYTHING
     alternatives = [

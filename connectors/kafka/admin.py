@@ -37,7 +37,7 @@ _give_back = ctypes.pythonapi.Py_DecRef
 _give_back.argtypes, _give_back.restype = [ctypes.py_object], None
 
 
-class Answer:
+class AdminAnswer:
     """The part of a future that the client needs, with one lock where that has three, and no list of who waits.
 
     The client's thread takes Python's lock from a statement for as long as it says what it got.
@@ -66,7 +66,7 @@ class Answer:
         return self._result
 
 
-class _Descriptions(Answer):
+class _Descriptions(AdminAnswer):
     """Releases the id of each topic once, also where the answer is not read: who reads it has a reference of its own."""
 
     def set_result(self, result: Any) -> None:
@@ -93,18 +93,18 @@ class Admin(AdminClient):
 
     def offsets(
         self, pairs: list[TopicPartition], level: IsolationLevel, timeout_s: float
-    ) -> Answer:
+    ) -> AdminAnswer:
         """As ``list_offsets``; ``offset`` of each is the kind of offset wanted. The answer maps each to a result or an error.
 
         A future per partition costs 15 us: over 1,000 partitions most of the time of a cut.
         """
-        answer = Answer()
+        answer = AdminAnswer()
         super(AdminClient, self).list_offsets(
             pairs, answer, isolation_level_value=level.value, request_timeout=timeout_s
         )
         return answer
 
-    def described(self, topics: Sequence[str], timeout_s: float) -> Answer:
+    def described(self, topics: Sequence[str], timeout_s: float) -> AdminAnswer:
         """Describe topics by their addresses (``planner.names``). The answer has a description or an error for each, in order."""
         answer = _Descriptions()
         names = [topic_name(topic) for topic in topics]

@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from connectors.kafka.admin import Admin, Answer
+from connectors.kafka.admin import Admin, AdminAnswer
 from connectors.kafka.errors import Meaning, is_tls_alert, meaning, no_answer, translate
 from connectors.kafka.last_ends import LastEnds
 from planner.errors import FederationError, LogUnavailable, UnknownTopic
@@ -59,9 +59,9 @@ class BoundsRequest:
     deadline: float
     identities: Mapping[str, _Identity]
     previous: Mapping[str, LastEnds]
-    described: Answer
+    described: AdminAnswer
     cluster: Future[Any] | None
-    offsets: Sequence[Answer] = ()
+    offsets: Sequence[AdminAnswer] = ()
     may_cross: bool = False
 
 
@@ -317,7 +317,7 @@ def _requested(
     timeout_s: float,
     *,
     committed: bool = True,
-) -> Answer:
+) -> AdminAnswer:
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     requests = chain.from_iterable(
         _positions(topic, identity.partitions, spec._value)
@@ -335,7 +335,7 @@ def _positions(
     return tuple(TopicPartition(name, partition, offset) for partition in partitions)
 
 
-def _answer(future: Answer | Future[Any], round_: BoundsRequest, topic: str) -> Any:
+def _answer(future: AdminAnswer | Future[Any], round_: BoundsRequest, topic: str) -> Any:
     try:
         # librdkafka has its own time limit; ours is only the safety net.
         return future.result(max(0.05, round_.deadline - time.monotonic()) + 1.0)
@@ -345,7 +345,7 @@ def _answer(future: Answer | Future[Any], round_: BoundsRequest, topic: str) -> 
         raise _failed(error.args[0], topic) from error
 
 
-def _listed(future: Answer, round_: BoundsRequest) -> _Listed:
+def _listed(future: AdminAnswer, round_: BoundsRequest) -> _Listed:
     answers = _answer(future, round_, round_.topics[0])
     addresses = {topic_name(topic): topic for topic in round_.topics}
     return {(addresses[tp.topic], tp.partition): answer for tp, answer in answers.items()}

@@ -94,7 +94,7 @@ def test_a_filled_statement_has_the_conditions_that_are_read_of_its_text(
     store.create(FLOWS, (HOST, Column(2, "n", pa.int64()), Column(3, "d", pa.date32())))
     texts = [sql.replace("{}", number) for number in ("1", "2")]
 
-    def asked(parsed: ParsedStatement) -> list[object]:
+    def conditions_of(parsed: ParsedStatement) -> list[object]:
         return [
             (each.column, each.operator, each.clocks, without_places(each.operands))
             for positions in parsed.positions_of.values()
@@ -108,7 +108,7 @@ def test_a_filled_statement_has_the_conditions_that_are_read_of_its_text(
         alone = parsers[1].read(texts[-1], PATH, SESSION)
     assert filled.first is not filled
     assert alone.first is alone
-    assert asked(filled) == asked(alone)
+    assert conditions_of(filled) == conditions_of(alone)
 
 
 def without_places(node: object) -> object:
