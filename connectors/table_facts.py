@@ -14,7 +14,7 @@ from planner.errors import WatermarkMissing
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema, check_federated
-from planner.seam.binding import Binding, parse_binding
+from planner.seam.binding import Binding, parse_binding, promised_s
 from planner.seam.cut import Pin
 from planner.seam.resolver import (
     base_snapshot,
@@ -102,6 +102,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
         schema=with_units(facts.schema, binding),
         binding=replace(binding, skips=mark.skipped),
         watermark=replace(mark, kafka=binding.kafka),
+        grace_s=promised_s(facts.properties),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 from planner.names import Side, TableName
 from planner.reading.needs import StatementNeeds
@@ -18,6 +19,8 @@ from planner.statement.shapes import Lifts, Template, TextShape
 from proxy.engine.engine import PrintedStatement
 from proxy.engine.relations import Relation
 
+#: Schema and name.
+Listing: TypeAlias = tuple[str, str]
 _NO_LIFTS = Lifts(TextShape(""))
 
 
@@ -33,10 +36,10 @@ class ParsedStatement:
     tables: tuple[ResolvedTable, ...]
     #: The statement as it came; of one that is filled in, its first.
     tree: Node
-    #: What each name in it means, but for those of information_schema.
+    #: What each name in it means, but for those of information_schema and system.
     resolved: Mapping[TableReference, ResolvedTable]
-    #: Tables of information_schema, by their names there.
-    browsed: tuple[str, ...] = ()
+    #: Tables of information_schema and system, with the schema before the name.
+    browsed: tuple[Listing, ...] = ()
     #: The relation of each reference; with the path of each where names may have one before them.
     relations: Mapping[TableReference, str] = field(default_factory=dict)
     paths: Mapping[TableReference, Path] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from connectors.iceberg.pin_cache import PinCache
 from planner.errors import RequestError, UnknownTable, UnsupportedStatement
 from planner.names import Side, TableName
 from planner.seam.time_travel import names_cut
-from planner.statement.ast import Node
+from planner.statement.ast import Node, fold
 from planner.statement.dotted_names import Path, may_name_paths
 from planner.statement.gate import check_text
 from planner.statement.references import (
@@ -25,9 +25,10 @@ from planner.statement.rewrite import apply, rewrite
 from planner.statement.shapes import MAX_CHARS, Lifts, TextShape
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import INFORMATION_SCHEMA, listing_of
+from proxy.catalog.system_tables import SYSTEM, system_table_of
 from proxy.engine.engine import Engine
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsed_statement import FilledStatement, ParsedStatement
+from proxy.query.parsed_statement import FilledStatement, Listing, ParsedStatement
 from proxy.session import Session
 
 #: Texts whose shapes are remembered from one call of a statement to the next.
@@ -44,6 +45,8 @@ class _Tree:
     document: Node
     references: tuple[TableReference, ...]
     lifts: Lifts
+    #: It names nothing but tables of ``system``, which are of no catalog.
+    is_of_system: bool
 
     @property
     def values(self) -> tuple[int | str, ...]:
@@ -68,16 +71,16 @@ class _Tree:
         names: dict[ResolvedTable, str] = {}
         meant: dict[TableReference, ResolvedTable] = {}
         relations: dict[TableReference, str] = {}
-        browsed: dict[str, str] = {}
+        browsed: dict[Listing, str] = {}
         paths: dict[TableReference, Path] = {}
         for reference in self.references:
-            listing = listing_of(reference)
+            listing = _listing_of(reference)
             if listing is not None:
                 if reference.at is not None:
                     raise UnsupportedStatement(f"{reference} has no versions; leave AT out.")
                 relations[reference] = browsed.setdefault(listing, listing_name(listing))
                 catalog = reference.catalog or path[0] or ""
-                paths[reference] = (catalog, INFORMATION_SCHEMA, listing)
+                paths[reference] = (catalog, *listing)
                 continue
             table = resolve(reference, path[0] or "", path[1] or "", tables)
             if Side.BOTH is table.side is not side and table.at is None:
@@ -135,6 +138,9 @@ class StatementParser:
         if not tree.references:
             # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
             return self._once.get(("bounded", sql), tree.bounded, chars=len(sql))
+        if tree.is_of_system:
+            # What a server does can be asked while no catalog answers.
+            return self._resolved(text, path, side, ())
         tables = self.access.visible(session, self.pins.tables())
         read = partial(self._resolved, text, path, side)
         try:
@@ -158,7 +164,9 @@ class StatementParser:
         shape = self._shape(sql)
         lifted = self._lifted(shape)
         tree = None if lifted is None else self._once.cached(("tree", shape.key(lifted)), _Tree)
-        if tree is None or not (tree.references and self.pins.has_listed):
+        if tree is None or not tree.references or tree.is_of_system:
+            return None
+        if not self.pins.has_listed:
             return None
         values = shape.values(tree.lifts.numbers)
         is_other = values != tree.values
@@ -216,7 +224,10 @@ class StatementParser:
         elif lifted != lifts.numbers:
             lifts = Lifts(shape)
             self._once.keep(("lifted", shape.outline), (), chars=len(sql))
-        return _Tree(sql, document, references(document), lifts)
+        named = references(document)
+        listings = map(_listing_of, named)
+        is_of_system = bool(named) and all(each and each[0] == SYSTEM for each in listings)
+        return _Tree(sql, document, named, lifts, is_of_system)
 
     def _resolved(
         self, text: _Text, path: _SearchPath, side: Side, tables: Collection[TableName]
@@ -267,6 +278,20 @@ def relation_name(table: ResolvedTable) -> str:
     return f"__tc:{table.table}:{side}{moment and '@'}{moment}"
 
 
-def listing_name(name: str) -> str:
-    """The same for a table of information_schema."""
-    return f"__tc:{INFORMATION_SCHEMA}.{name}"
+def listing_name(listing: Listing) -> str:
+    """The same for a table of information_schema or system."""
+    return f"__tc:{'.'.join(listing)}"
+
+
+def _listing_of(reference: TableReference) -> Listing | None:
+    """Which of the tables that every server has a reference means; None: one of a catalog."""
+    schema = fold(reference.schema or "")
+    named = _LISTINGS.get(schema)
+    name = None if named is None else named(reference)
+    return None if name is None else (schema, name)
+
+
+_LISTINGS: Mapping[str, Callable[[TableReference], str | None]] = {
+    INFORMATION_SCHEMA: listing_of,
+    SYSTEM: system_table_of,
+}

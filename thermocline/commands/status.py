@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.errors import FederationError
-from planner.names import Side, TableName
+from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 from thermocline.connect import connect_server, login_options
@@ -22,8 +23,9 @@ from thermocline.options import option, options, takes
 from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
-    from thermocline.client import Client
-    from thermocline.table_status import TableStatus, TailReading
+    from connectors.iceberg.maintenance_facts import MaintenanceReader
+    from connectors.table_standings import TableStatus, TailReading
+    from thermocline.config.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -33,15 +35,12 @@ Examples:
   thermocline status --watch 5
   thermocline status --server "$THERMOCLINE_URI"
 """
-_READ = (
-    "SELECT coalesce(sum(tail_offsets), 0)::BIGINT AS offsets, sum(tail_read_offsets)::BIGINT AS read_offsets, "
-    "max(tail_rest_s) AS rest_s"
-)
 
 
 @options
 class StatusOptions:
     partitions: bool = option(help="Offsets of every partition, too.")
+    care: bool = option(help="What waits for maintenance, too. Reads the table's manifests.")
     as_json: bool = option("--json", help="One JSON document, partitions included.")
     watch_s: float | None = option(
         "--watch",
@@ -52,7 +51,7 @@ class StatusOptions:
     uri: str | None = option(
         "--server",
         metavar="URI",
-        help="Show in IN MEMORY how far this server has read each tail, too.",
+        help="Ask this server; IN MEMORY is how far it has read each tail.",
     )
 
 
@@ -66,30 +65,20 @@ def command(
 ) -> None:
     """Show watermark, log and lag of every bound table, as broker and catalog say now.
 
-    LAG counts offsets that are not tiered yet: an upper bound of records. BYTES is estimated from the first of
-    them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
+    With --server, a server is asked instead (its system.tails), as of a second or so ago; then no catalog and no broker
+    need be in the settings. LAG counts offsets that are not tiered yet: an upper bound of records. BYTES is estimated from
+    the first of them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
     lost before they are tiered. Exit code 6 when a table does not answer.
-    """
-    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
-    from connectors.iceberg.store import IcebergStore
-    from connectors.kafka.clusters import KafkaClusters
-    from thermocline.table_status import standings
 
-    settings = load(config).require_catalogs()
+    With --care: files and bytes that wait to be compacted, bytes compacted within an hour by bytes published, the oldest
+    snapshot, what the last look for orphans removed, and how long ago maintenance last did something.
+    """
+    if chosen.care and chosen.uri is not None:
+        raise click.UsageError("--care reads the tables' own files; leave out --server.")
     names = [TableName.parse(text) for text in tables]
-    clusters = settings.require_clusters()
-    with (
-        KafkaClusters(clusters) as log,
-        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
-        _server(config, chosen.uri, **login) as client,
-    ):
+    with _answering(config, chosen.uri, is_with_care=chosen.care, **login) as answer:
         while True:
-            now_ms = time.time_ns() // 1_000_000
-            statuses = standings(
-                store, log, names or store.tables(), clusters=clusters, now_ms=now_ms
-            )
-            if client is not None:
-                statuses = [_with_tail(status, client) for status in statuses]
+            statuses = answer(names)
             if chosen.as_json:
                 click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
@@ -104,30 +93,54 @@ def command(
         raise SystemExit(6)
 
 
-def _server(
-    config: str | None, uri: str | None, *, user: str | None, token: str | None
-) -> AbstractContextManager[Client | None]:
-    if uri is None:
-        if user or token:
-            raise click.UsageError("--user and --token are for a --server; name it.")
-        return nullcontext()
-    return connect_server(config, uri=uri, local=False, user=user, token=token)
+@contextlib.contextmanager
+def _answering(
+    config: str | None,
+    uri: str | None,
+    *,
+    is_with_care: bool,
+    user: str | None,
+    token: str | None,
+) -> Iterator[Callable[[Sequence[TableName]], list[TableStatus]]]:
+    """Ask a server where one is named, else catalogs and brokers."""
+    if uri is not None:
+        from thermocline.served_standings import standings_of
+
+        with connect_server(config, uri=uri, local=False, user=user, token=token) as client:
+            yield partial(standings_of, client)
+        return
+    if user or token:
+        raise click.UsageError("--user and --token are for a --server; name it.")
+    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
+    from connectors.iceberg.store import IcebergStore
+    from connectors.kafka.clusters import KafkaClusters
+    from connectors.table_care import with_care
+    from connectors.table_standings import standings
+
+    settings = load(config).require_catalogs()
+    clusters = settings.require_clusters()
+    with (
+        KafkaClusters(clusters) as log,
+        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+        _care_reader(settings) if is_with_care else nullcontext() as reader,
+    ):
+
+        def answer(names: Sequence[TableName]) -> list[TableStatus]:
+            now_ms = time.time_ns() // 1_000_000
+            statuses = standings(
+                store, log, names or store.tables(), clusters=clusters, now_ms=now_ms
+            )
+            return statuses if reader is None else with_care(statuses, reader, now_ms)
+
+        yield answer
 
 
-def _with_tail(status: TableStatus, client: Client) -> TableStatus:
-    from connectors.flight_server import NoServer
-    from planner.sql_text import identifier
-    from thermocline.table_status import TailReading
+@contextlib.contextmanager
+def _care_reader(settings: Settings) -> Iterator[MaintenanceReader]:
+    from connectors.iceberg.maintenance_facts import MaintenanceReader
 
-    name = TableName.parse(status.table)
-    relation = ".".join(map(identifier, (name.catalog, name.schema, name.side(Side.SEAM).name)))
-    try:
-        [row] = client.rows(f"{_READ} FROM {relation}")
-    except NoServer:
-        raise
-    except FederationError as error:
-        return replace(status, tail=TailReading(error=error.message))
-    return replace(status, tail=TailReading(**row))
+    with closing(MaintenanceReader(settings.catalogs, catalog_roots(settings))) as reader:
+        yield reader
 
 
 def _document(status: TableStatus) -> dict[str, Any]:
@@ -163,6 +176,9 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
     if answering:
         grid = Grid(titles, right, width=width, colour=coloured())
         click.echo("\n".join(grid.lines(cells)))
+    if any(table.care for table in answering):
+        click.echo("")
+        click.echo("\n".join(_care_lines(answering, width)))
     if partitions:
         for table in answering:
             click.echo(f"\n{table.table}  snapshot {table.snapshot_id}")
@@ -217,6 +233,36 @@ def _notes(table: TableStatus) -> str:
     if table.tail is not None and table.tail.error is not None:
         texts.append(f"the server: {table.tail.error}")
     return "; ".join(texts)
+
+
+def _care_lines(tables: Sequence[TableStatus], width: int | None) -> list[str]:
+    from thermocline.output.table import Grid
+
+    titles = [
+        "TABLE",
+        "TO COMPACT",
+        "BYTES",
+        "COMPACTED/PUBLISHED",
+        "SNAPSHOTS",
+        "OLDEST",
+        "ORPHANS",
+        "LAST RUN",
+    ]
+    rows = [
+        [
+            table.table,
+            f"{care.backlog_files:,}",
+            size_text(care.backlog_bytes),
+            "-" if care.compacted_ratio is None else f"{care.compacted_ratio:.2f}",
+            f"{care.snapshots:,}",
+            span_text(care.oldest_snapshot_s),
+            "-" if care.orphan_bytes is None else size_text(care.orphan_bytes),
+            "never" if care.last_run_s is None else f"{span_text(care.last_run_s)} ago",
+        ]
+        for table in tables
+        if (care := table.care) is not None
+    ]
+    return Grid(titles, [False] + [True] * 7, width=width, colour=coloured()).lines(rows)
 
 
 def _partition_lines(table: TableStatus, width: int | None) -> list[str]:
