@@ -21,7 +21,7 @@ from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, Column, TableSchema
 from planner.seam.binding import ON_ERROR
 from planner.seam.cut import TableCut
-from proxy.tail import generations, heritage
+from proxy.tail import followed_table, generations
 from tests.doubles.log import MemoryRecord
 from tests.doubles.schema_registry import MemoryRegistry
 from tests.harness.avro_histories import TABLE, WIDER, Fields, following_table, text_of
@@ -58,7 +58,7 @@ class Heritages(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(generations, "SEGMENT_ROWS", 4)
-        self.patch.setattr(heritage, "_MOST_FETCHED", 12)
+        self.patch.setattr(followed_table, "FETCHED_RECORDS", 12)
         self.registry, self.table = MemoryRegistry(), following_table()
         self.decoders = Decoders(self.registry.of)
         self.tails = TailHarness(following=FOLLOWED, threads=False, decoders=self.decoders)

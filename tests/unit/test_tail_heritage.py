@@ -21,7 +21,7 @@ from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
 from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
-from proxy.tail import generations, heritage
+from proxy.tail import followed_table, generations
 from tests.harness.avro_decoder import framed
 from tests.harness.builders import FLOWS, schema
 from tests.harness.tails import LIMITS, TailHarness, tail_harness
@@ -254,7 +254,7 @@ def test_a_fetch_that_fails_leaves_the_rest_to_the_follower(
 
 
 def test_what_is_too_much_to_fetch_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heritage, "_MOST_FETCHED", 4)
+    monkeypatch.setattr(followed_table, "FETCHED_RECORDS", 4)
     with tails_of() as harness:
         steps(harness, (0, OLD, 25), (0, NEW, 5), (0, OLD, 20))
         assert newly_decoded(harness, AFTER) == 25
