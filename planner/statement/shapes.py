@@ -152,9 +152,10 @@ class Lifts:
         }
 
         def filled(node: Node) -> Node:
-            constant, value = by_place.get(node.get("query_location"), (None, None))
-            if constant is None or kind_of(node) != "CONSTANT" or not _has(node, constant):
+            lifted = by_place.get(node.get("query_location", -1))
+            if lifted is None or kind_of(node) != "CONSTANT" or not _has(node, lifted[0]):
                 return node
+            _, value = lifted
             return {**node, "value": {**node["value"], "value": value}}
 
         return filled
