@@ -7,7 +7,7 @@ DOCS   := .venv-docs
 ARGS   ?=
 KILLS  ?= 1000
 WORKERS ?= 4
-COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package thermocline-client --no-header
 
 # Bytecode is kept, whatever the environment says: else each of some hundred interpreters of a test run compiles all of this.
 export PYTHONDONTWRITEBYTECODE :=
@@ -94,8 +94,9 @@ $(DOCS)/.installed: docs/requirements.txt
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
 	@touch $@
 
-wheel: $(STAMP)  ## what `pip install thermocline` installs, in dist
+wheel: $(STAMP)  ## what `pip install thermocline` installs, in dist: the server's wheel and its client's
 	$(BIN)/python -m hatchling build -t wheel
+	cd clients/python && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 	@ls dist/*.whl
 
 lock: $(STAMP)  ## resolve all requirements again (hashes, no index addresses)

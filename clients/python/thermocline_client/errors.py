@@ -52,10 +52,21 @@ class AnswerError(Exception):
         super().__init__(text)
         self.status = status
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints: the statement is in the cell above, and the way through this package helps no reader."""
+        return [f"AnswerError: {_printable(str(self))}"]
+
     @property
     def is_passing(self) -> bool:
         """Whether the same statement may be answered later."""
         return self.status == "Unavailable"
+
+
+def _printable(text: str) -> str:
+    """A terminal obeys what is in an error's text, so what is not printed is spelled."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else f"\\x{ord(each):02x}" for each in text
+    )
 
 
 def to_ours(error: BaseException, uri: str) -> BaseException:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import exc
+from sqlalchemy import types as sqltypes
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGIdentifierPreparer
 from sqlalchemy.engine import default, reflection
 from sqlalchemy.sql import compiler
@@ -104,6 +105,13 @@ class ThermoclineCompiler(PGCompiler):
         return f"NOT {self.visit_regexp_match_op_binary(binary, operator, **kw)}"
 
 
+class _Bytes(sqltypes.LargeBinary):
+    """Sends bytes as they are: the driver's module has no ``Binary`` (PEP 249)."""
+
+    def bind_processor(self, dialect: Any) -> None:
+        return None
+
+
 class ThermoclineDialect(default.DefaultDialect):
     """Reads; see the module."""
 
@@ -114,6 +122,7 @@ class ThermoclineDialect(default.DefaultDialect):
     type_compiler = ThermoclineTypeCompiler
     type_compiler_cls = ThermoclineTypeCompiler
 
+    colspecs = {sqltypes.LargeBinary: _Bytes}  # noqa: RUF012 - SQLAlchemy's own name and form
     default_paramstyle = "qmark"
     max_identifier_length = 255
     supports_statement_cache = True
