@@ -1,18 +1,17 @@
-"""The dialect with a foreign writer beside it: what the suite creates and inserts goes to the Iceberg catalog by pyiceberg."""
+"""The dialect with a foreign writer beside it: what the suite creates and inserts is sent to a process that has the catalog.
+
+Loaded where the suite runs, which may be an environment without anything of the server's.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy import schema, types
 from sqlalchemy.sql import dml
 
-from planner.names import TableName
-from tests.fixtures.server import SqlServer
 from thermocline_client.sqlalchemy_dialect import ThermoclineDialect
 
 SCHEMA = "main"
@@ -47,27 +46,32 @@ class WritingDialect(ThermoclineDialect):
     """Executes CREATE TABLE, DROP TABLE and INSERT of values; all else as it is."""
 
     supports_statement_cache = True
-    server: SqlServer
+    #: Takes what to do, schema and name of a table, and Arrow's bytes; returns once a server shows it.
+    write: Callable[[str, tuple[str, str], bytes], None]
+
+    @classmethod
+    def import_dbapi(cls) -> Any:
+        return ThermoclineDialect.import_dbapi()
 
     def do_execute(
         self, cursor: Any, statement: str, parameters: Any, context: Any = None
     ) -> None:
-        if not self._is_written(context, [parameters]):
+        if not self._is_written(context):
             super().do_execute(cursor, statement, parameters, context)
 
     def do_executemany(
         self, cursor: Any, statement: str, parameters: Any, context: Any = None
     ) -> None:
-        if not self._is_written(context, parameters):
+        if not self._is_written(context):
             super().do_executemany(cursor, statement, parameters, context)
 
-    def _is_written(self, context: Any, _parameters: Sequence[Any]) -> bool:
+    def _is_written(self, context: Any) -> bool:
         compiled = None if context is None else context.compiled
         match getattr(compiled, "statement", None):
-            case schema.CreateTable(element=table):
-                self._create(table)
-            case schema.DropTable(element=table):
-                self._drop(table)
+            case schema.CreateTable() as create:
+                self._create(create.element)
+            case schema.DropTable() as drop:
+                self._drop(drop.element)
             case dml.Insert() as insert if insert.select is None:
                 self._insert(insert.table, context.compiled_parameters)
             case _:
@@ -75,31 +79,24 @@ class WritingDialect(ThermoclineDialect):
         return True
 
     def _create(self, table: Any) -> None:
-        self._drop(table)
-        fields = [pa.field(each.name, arrow_type(each.type)) for each in table.columns]
-        with self.server.catalog() as catalog:
-            name = self._name(table)
-            catalog.create_namespace_if_not_exists(name.namespace)
-            catalog.create_table((*name.namespace, name.name), pa.schema(fields))
-        self.server.refresh()
+        fields = pa.schema(
+            [pa.field(each.name, arrow_type(each.type)) for each in table.columns]
+        )
+        self.write("create", _name(table), fields.serialize().to_pybytes())
 
     def _drop(self, table: Any) -> None:
-        name = self._name(table)
-        with self.server.catalog() as catalog, contextlib.suppress(NoSuchTableError):
-            catalog.drop_table((*name.namespace, name.name))
-        self.server.refresh()
+        self.write("drop", _name(table), b"")
 
     def _insert(self, table: Any, rows: Sequence[dict[str, Any]]) -> None:
         fields = pa.schema(
             [pa.field(each.name, arrow_type(each.type)) for each in table.columns]
         )
         values = [{field.name: row.get(field.name) for field in fields} for row in rows]
-        name = self._name(table)
-        with self.server.catalog() as catalog:
-            catalog.load_table((*name.namespace, name.name)).append(
-                pa.Table.from_pylist(values, fields)
-            )
-        self.server.refresh(name)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, fields) as stream:
+            stream.write_table(pa.Table.from_pylist(values, fields))
+        self.write("append", _name(table), sink.getvalue().to_pybytes())
 
-    def _name(self, table: Any) -> TableName:
-        return TableName("lake", (table.schema or SCHEMA,), table.name)
+
+def _name(table: Any) -> tuple[str, str]:
+    return table.schema or SCHEMA, table.name
