@@ -53,8 +53,12 @@ class Writer:
     def _write(self, what: str, table: TableName, data: bytes) -> None:
         place = (*table.namespace, table.name)
         with self._server.catalog() as catalog:
-            if what == "append":
-                catalog.load_table(place).append(pa.ipc.open_stream(data).read_all())
+            if what in ("append", "empty"):
+                table_there = catalog.load_table(place)
+                if what == "append":
+                    table_there.append(pa.ipc.open_stream(data).read_all())
+                else:
+                    table_there.delete()
                 self._server.refresh(table)
                 return
             with contextlib.suppress(NoSuchTableError):

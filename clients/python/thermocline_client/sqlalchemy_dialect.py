@@ -6,6 +6,7 @@ Postgres' SQL but for types and operators that mean another thing to the engine,
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,15 @@ class _Bytes(sqltypes.LargeBinary):
         return None
 
 
+class _Decimals(sqltypes.Numeric):
+    """Reads decimals as such, and as decimals what the engine computes in floating point, as quotients are."""
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        if not self.asdecimal:
+            return super().result_processor(dialect, coltype)
+        return lambda value: Decimal(repr(value)) if isinstance(value, float) else value
+
+
 class ThermoclineDialect(default.DefaultDialect):
     """Reads; see the module."""
 
@@ -122,7 +132,7 @@ class ThermoclineDialect(default.DefaultDialect):
     type_compiler = ThermoclineTypeCompiler
     type_compiler_cls = ThermoclineTypeCompiler
 
-    colspecs = {sqltypes.LargeBinary: _Bytes}  # noqa: RUF012 - SQLAlchemy's own name and form
+    colspecs = {sqltypes.LargeBinary: _Bytes, sqltypes.Numeric: _Decimals}  # noqa: RUF012 - SQLAlchemy's own name and form
     default_paramstyle = "qmark"
     max_identifier_length = 255
     supports_statement_cache = True

@@ -43,7 +43,7 @@ def arrow_type(kind: Any) -> pa.DataType:
 
 
 class WritingDialect(ThermoclineDialect):
-    """Executes CREATE TABLE, DROP TABLE and INSERT of values; all else as it is."""
+    """Executes CREATE TABLE, DROP TABLE, INSERT of values and DELETE of all; leaves out comments, indexes and constraints."""
 
     supports_statement_cache = True
     #: Takes what to do, schema and name of a table, and Arrow's bytes; returns once a server shows it.
@@ -74,6 +74,16 @@ class WritingDialect(ThermoclineDialect):
                 self._drop(drop.element)
             case dml.Insert() as insert if insert.select is None:
                 self._insert(insert.table, context.compiled_parameters)
+            case dml.Delete() as delete if delete.whereclause is None:
+                self.write("empty", _name(delete.table), b"")
+            case (
+                schema.SetTableComment()
+                | schema.SetColumnComment()
+                | schema.CreateIndex()
+                | schema.AddConstraint()
+                | schema.DropConstraint()
+            ):
+                pass
             case _:
                 return False
         return True
