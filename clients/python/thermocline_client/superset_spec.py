@@ -1,6 +1,6 @@
-"""What Superset asks of a database's engine: time grains, times as SQL, tables by name. Loaded by Superset alone.
+"""What Superset asks of a database's engine: time grains, times as SQL, schemas, tables by name.
 
-Superset finds it by the entry point ``superset.db_engine_specs``.
+Superset finds it by the entry point ``superset.db_engine_specs``. Without Superset it can be imported, and is of no use.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from superset.db_engine_specs.postgres import PostgresBaseEngineSpec
+try:
+    from superset.db_engine_specs.postgres import PostgresBaseEngineSpec
+except ImportError:
+    PostgresBaseEngineSpec = object
 
 
 class ThermoclineEngineSpec(PostgresBaseEngineSpec):  # type: ignore[misc]
@@ -20,13 +23,15 @@ class ThermoclineEngineSpec(PostgresBaseEngineSpec):  # type: ignore[misc]
     sqlalchemy_uri_placeholder = "thermocline://user:password@host:31337/catalog?tls=true"
     supports_catalog = False
     supports_dynamic_catalog = False
-    allows_sql_comments = True
+    supports_dynamic_schema = True
+    supports_multivalues_insert = False
     allow_dml = False
 
     @classmethod
     def convert_dttm(
         cls, target_type: str, dttm: dt.datetime, db_extra: dict[str, Any] | None = None
     ) -> str | None:
+        """Return a time as the text of SQL, for a column of a type; None: it is no time."""
         kind = target_type.upper()
         if kind == "DATE":
             return f"DATE '{dttm.date().isoformat()}'"
@@ -41,3 +46,21 @@ class ThermoclineEngineSpec(PostgresBaseEngineSpec):  # type: ignore[misc]
     @classmethod
     def get_view_names(cls, database: Any, inspector: Any, schema: str | None) -> set[str]:
         return set(inspector.get_view_names(schema))
+
+    @classmethod
+    def adjust_engine_params(
+        cls,
+        uri: Any,
+        connect_args: dict[str, Any],
+        catalog: str | None = None,
+        schema: str | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Have names without a schema looked up in the one that SQL Lab has chosen."""
+        return (uri.update_query_dict({"schema": schema}) if schema else uri), connect_args
+
+    @classmethod
+    def get_schema_from_engine_params(
+        cls, sqlalchemy_uri: Any, connect_args: dict[str, Any]
+    ) -> str | None:
+        schema = sqlalchemy_uri.query.get("schema")
+        return None if schema is None else str(schema)
