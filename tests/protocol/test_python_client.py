@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +14,11 @@ import pytest
 
 import thermocline_client
 from planner.names import TableName
-from tests.fixtures.server import SqlServer
+from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.harness.canned import CannedServer
 from tests.harness.environments import python_with
+from tests.harness.ports import lasting_port
+from thermocline_client import AnswerError, Connection, StatementAnswer
 
 FOLDER = Path(__file__).parents[2] / "clients" / "python"
 SOON_S = 5
@@ -91,3 +95,51 @@ def test_an_interrupt_ends_the_statement_on_the_server(
             lake.ask(sql, progress=interrupt)
         assert canned_server.backend.interrupted.wait(SOON_S)
         assert len(lake.ask("SELECT 1")) == 1
+
+
+def asked_again(lake: Connection, sql: str) -> StatementAnswer:
+    """gRPC waits a second or two before it connects once more, and says until then that nothing answers."""
+    for _ in range(100):
+        with contextlib.suppress(AnswerError):
+            return lake.ask(sql)
+        time.sleep(0.2)
+    return lake.ask(sql)
+
+
+def test_a_connection_goes_on_after_the_server_was_started_again(tmp_path: Path) -> None:
+    """By token and session of before it would not: the password goes with every call."""
+    users = {"ada": "secret"}
+    port = lasting_port()
+    settings = settings_of({"lake": sqlite_catalog(tmp_path)}, {}, port=port, users=users)
+    with contextlib.ExitStack() as stack:
+        with serving(settings) as server:
+            server.create_plain(pa.table({"id": [1, 2]}), name=TableName("lake", ("net",), "t"))
+            lake = stack.enter_context(
+                thermocline_client.connect(server.uri, user="ada", password=users["ada"])
+            )
+            assert len(lake.ask("SELECT * FROM lake.net.t")) == 2
+        with pytest.raises(AnswerError, match="no Thermocline server answers at") as refusal:
+            lake.ask("SELECT 1")
+        assert refusal.value.is_passing
+        with serving(settings):
+            assert len(asked_again(lake, "SELECT * FROM lake.net.t")) == 2
+
+
+def test_a_wrong_password_is_the_servers_sentence(password_server: CannedServer) -> None:
+    with (
+        pytest.raises(AnswerError) as refusal,
+        thermocline_client.connect(
+            password_server.uri, user="ada", password="opensesame"
+        ) as lake,
+    ):
+        lake.ask("SELECT 1")
+    assert (refusal.value.status, refusal.value.is_passing) == ("Unauthenticated", False)
+    assert "opensesame" not in str(refusal.value)
+
+
+def test_to_import_it_loads_no_arrow_and_no_driver() -> None:
+    program = "import sys, thermocline_client; print([n for n in ('pyarrow', 'adbc_driver_flightsql', 'numpy') if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
