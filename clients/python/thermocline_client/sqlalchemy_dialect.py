@@ -113,7 +113,7 @@ class _Bytes(sqltypes.LargeBinary):
         return None
 
 
-class _Decimals(sqltypes.Numeric):
+class _Decimals(sqltypes.Numeric):  # type: ignore[type-arg]
     """Reads decimals as such, and as decimals what the engine computes in floating point, as quotients are."""
 
     def result_processor(self, dialect: Any, coltype: Any) -> Any:

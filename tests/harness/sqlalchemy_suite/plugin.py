@@ -16,11 +16,14 @@ pytest.register_assert_rewrite("sqlalchemy.testing.assertions")
 from sqlalchemy.testing.plugin import plugin_base, pytestplugin  # noqa: E402
 from sqlalchemy.testing.plugin.pytestplugin import *  # noqa: E402, F403
 
+#: Made by ``pytest_configure`` of SQLAlchemy.
+Settings: Any = plugin_base
+
 for _name in ("thermocline", "thermocline.flightsql"):
     registry.register(_name, "tests.harness.sqlalchemy_suite.writing", "WritingDialect")
 
 
-def pytest_configure(config: Any) -> None:
+def pytest_configure(config: Any) -> None:  # type: ignore[no-redef]
     connection = Client(os.environ["SUITE_WRITER"], authkey=b"suite")
 
     def write(what: str, table: tuple[str, str], data: bytes) -> None:
@@ -34,6 +37,6 @@ def pytest_configure(config: Any) -> None:
     pytestplugin.pytest_configure(config)
     # It reads this from a setup.cfg of the folder it runs in.
     requirements = "tests.harness.sqlalchemy_suite.requirements:Requirements"
-    plugin_base.file_config.read_dict(
+    Settings.file_config.read_dict(
         {"sqla_testing": {"requirement_cls": requirements, "profile_file": os.devnull}}
     )

@@ -73,7 +73,12 @@ class WritingDialect(ThermoclineDialect):
             case schema.DropTable() as drop:
                 self._drop(drop.element)
             case dml.Insert() as insert if insert.select is None:
-                self._insert(insert.table, context.compiled_parameters)
+                inline = {
+                    column.key: getattr(value, "value", None)
+                    for column, value in (insert._values or {}).items()
+                }
+                rows = [{**inline, **row} for row in context.compiled_parameters or [{}]]
+                self._insert(insert.table, rows)
             case dml.Delete() as delete if delete.whereclause is None:
                 self.write("empty", _name(delete.table), b"")
             case (
