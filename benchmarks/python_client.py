@@ -30,7 +30,7 @@ import sys
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
 from pathlib import Path
 with serving(settings_of({"lake": sqlite_catalog(Path(sys.argv[1]))}, {})) as server:
-    print(server.port, flush=True)
+    print('port', server.port, flush=True)
     sys.stdin.read()
 """
 
@@ -49,7 +49,8 @@ def server_elsewhere() -> Iterator[str]:
     ):
         assert process.stdout is not None
         assert process.stdin is not None
-        yield f"grpc://127.0.0.1:{int(process.stdout.readline())}"
+        port = next(line.split()[1] for line in process.stdout if line.startswith("port "))
+        yield f"grpc://127.0.0.1:{port}"
         process.stdin.close()
 
 
@@ -76,8 +77,8 @@ def compare(
 def imported() -> None:
     """Time and memory of the import alone, in a new process; the median of five."""
     program = (
-        "import time, resource; began = time.process_time(); import thermocline_client;"
-        "print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "import re, time; began = time.process_time(); import thermocline_client;"
+        "print(time.process_time() - began, re.search(r'VmRSS:\\s+(\\d+)', open('/proc/self/status').read())[1])"
     )
     done = [
         subprocess.run(
