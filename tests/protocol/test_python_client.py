@@ -97,7 +97,7 @@ def test_an_interrupt_ends_the_statement_on_the_server(
         assert len(lake.ask("SELECT 1")) == 1
 
 
-def asked_again(lake: Connection, sql: str) -> StatementAnswer:
+def ask_until_it_answers(lake: Connection, sql: str) -> StatementAnswer:
     """gRPC waits a second or two before it connects once more, and says until then that nothing answers."""
     for _ in range(100):
         with contextlib.suppress(AnswerError):
@@ -122,7 +122,7 @@ def test_a_connection_goes_on_after_the_server_was_started_again(tmp_path: Path)
             lake.ask("SELECT 1")
         assert refusal.value.is_passing
         with serving(settings):
-            assert len(asked_again(lake, "SELECT * FROM lake.net.t")) == 2
+            assert len(ask_until_it_answers(lake, "SELECT * FROM lake.net.t")) == 2
 
 
 def test_a_wrong_password_is_the_servers_sentence(password_server: CannedServer) -> None:

@@ -79,9 +79,10 @@ def connect(
 
     ``tls_roots`` is PEM. ``settings`` are the session's: ``catalog``, ``schema``, ``time_zone``, ``freshness`` and the like.
 
+    The first statement is the first call of a server: where none answers, or it lets this caller not in, ``ask`` says so.
+
     Raises:
         ValueError: the address is none; a user and a token.
-        AnswerError: no server answers, or it lets this caller not in.
     """
     address = server_uri(uri)
     options = driver_options(

@@ -111,10 +111,12 @@ def _headers(contract: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def opened(uri: str, options: dict[str, str]) -> Connection:
-    """Connect; raises AnswerError as ``thermocline_client.connect``."""
+    """Make the driver's connection, on this thread: it calls no server before the first statement.
+
+    Raises:
+        AnswerError: an option is refused.
+    """
     try:
-        return Connection(
-            uri, apart(lambda: flight_sql.connect(uri, db_kwargs=options, autocommit=True))
-        )
+        return Connection(uri, flight_sql.connect(uri, db_kwargs=options, autocommit=True))
     except flight_sql.Error as error:
         raise to_ours(error, uri) from None
