@@ -16,6 +16,7 @@ NAVIGATION = {
         "quickstart-s3",
         "concepts",
         "clients",
+        "notebooks",
         "engines",
         "spark",
         "spark-sql-differences",
