@@ -1,0 +1,193 @@
+"""A person who logged in: connections of the stock driver with that login, and what the server answers to it.
+
+The console has no rights of its own: whatever a page shows, the server answered this person.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import adbc_driver_flightsql.dbapi as flight_sql
+import pyarrow as pa
+from adbc_driver_flightsql import StatementOptions
+
+from connectors.flight_server import DriverError, NoServer, NotLetIn, connect, to_ours
+from planner.errors import FederationError
+
+#: How long what a page shows is good for: the server is asked once in it, however many tabs are open.
+POLL_S = 1.0
+#: A page's own statement that takes longer is an error of that page.
+_PAGE_TIMEOUT_S = 15.0
+#: Pages of one person that are remembered for ``POLL_S``.
+_MAX_POLLS = 64
+#: Connections that wait for the next statement. One more is closed after use.
+_MAX_IDLE = 4
+_HEADER = "adbc.flight.sql.rpc.call_header."
+_TIMEOUTS = {
+    StatementOptions.TIMEOUT_QUERY.value: _PAGE_TIMEOUT_S,
+    StatementOptions.TIMEOUT_FETCH.value: _PAGE_TIMEOUT_S,
+}
+Document: TypeAlias = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a person logged in with: a name and a password, a token, or nothing where the server asks for none."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where the server is. ``root_certificates`` is PEM, None for those of the system."""
+
+    uri: str
+    root_certificates: str | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class _Poll:
+    answer: Future[Document]
+    began_s: float
+
+
+class Person:
+    """Thread-safe. Close it at logout."""
+
+    def __init__(self, server: ServerAddress, credentials: Credentials) -> None:
+        """Log in.
+
+        Raises:
+            NotLetIn: the server does not take the credentials.
+            NoServer: it does not answer.
+        """
+        self._server = server
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._idle: list[flight_sql.Connection] = []
+        self._is_closed = False
+        self._polls: OrderedDict[str, _Poll] = OrderedDict()
+        [row] = self.ask("SELECT current_user AS name").to_pylist()
+        self.name: str = row["name"] or credentials.user or ""
+
+    @contextlib.contextmanager
+    def cursor(self, cut: str | None = None) -> Iterator[flight_sql.Cursor]:
+        """Lend a cursor, whose statements read ``cut`` if there is one; what the driver raises becomes ours.
+
+        A connection that met the end of its server, or of its session, is not used again.
+        """
+        connection = self._connection()
+        is_usable = False
+        try:
+            with _ours(), connection.cursor() as cursor:
+                if cut is not None:
+                    cursor.adbc_statement.set_options(**{f"{_HEADER}thermocline-cut": cut})
+                yield cursor
+            is_usable = True
+        except (NoServer, NotLetIn):
+            self._forget_idle()
+            raise
+        except FederationError:
+            is_usable = True
+            raise
+        finally:
+            self._give_back(connection, is_usable=is_usable)
+
+    def ask(self, sql: str, cut: str | None = None) -> pa.Table:
+        """Return the whole answer of a page's own statement. Raises FederationError: the server's sentence.
+
+        Once more where the server was started again: the first connection is of its life before.
+        """
+        try:
+            return self._ask(sql, cut)
+        except (NoServer, NotLetIn):
+            return self._ask(sql, cut)
+
+    def _ask(self, sql: str, cut: str | None) -> pa.Table:
+        with self.cursor(cut) as cursor:
+            cursor.adbc_statement.set_options(
+                **{key: str(value) for key, value in _TIMEOUTS.items()}
+            )
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table()
+
+    def polled(self, page: str, work: Callable[[], Document]) -> tuple[Document, float]:
+        """Return what a page shows, with its age in seconds: the answer of another tab, unless it is older than ``POLL_S``.
+
+        Raises:
+            FederationError: as ``work``, to all who wait for it.
+        """
+        with self._lock:
+            poll = self._polls.get(page)
+            is_old = poll is None or time.monotonic() - poll.began_s >= POLL_S
+            if poll is None or (poll.answer.done() and is_old):
+                is_mine, poll = True, _Poll(Future(), time.monotonic())
+                self._polls[page] = poll
+                self._polls.move_to_end(page)
+                while len(self._polls) > _MAX_POLLS:
+                    self._polls.popitem(last=False)
+            else:
+                is_mine = False
+        if is_mine:
+            try:
+                poll.answer.set_result(work())
+            except Exception as error:  # noqa: BLE001 - raised below, to all who wait
+                poll.answer.set_exception(error)
+        return poll.answer.result(), time.monotonic() - poll.began_s
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+        self._forget_idle()
+
+    def _connection(self) -> flight_sql.Connection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        credentials = self._credentials
+        with _ours():
+            return connect(
+                self._server.uri,
+                user=credentials.user,
+                password=credentials.password,
+                token=credentials.token,
+                root_certificates=self._server.root_certificates,
+            )
+
+    def _give_back(self, connection: flight_sql.Connection, *, is_usable: bool) -> None:
+        with self._lock:
+            if is_usable and not self._is_closed and len(self._idle) < _MAX_IDLE:
+                self._idle.append(connection)
+                return
+        _close(connection)
+
+    def _forget_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            _close(connection)
+
+
+@contextlib.contextmanager
+def _ours() -> Iterator[None]:
+    try:
+        yield
+    except (DriverError, pa.ArrowException, OSError) as error:
+        raise to_ours(error) from error
+
+
+def _close(connection: flight_sql.Connection) -> None:
+    try:
+        connection.close()
+    except DriverError:
+        # The server has gone. Else the finaliser tries again, and prints the traceback.
+        connection._closed = True

@@ -1,0 +1,164 @@
+"""Statements of the query page: each runs on a thread of its own and gathers rows until it ends, is full, or is cancelled."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from typing import Literal
+
+import adbc_driver_flightsql.dbapi as flight_sql
+import pyarrow as pa
+
+from connectors.flight_server import DriverError
+from planner.errors import (
+    Cancelled,
+    FederationError,
+    InternalError,
+    LimitExceeded,
+    UnknownTable,
+)
+from thermocline.console.person import Person
+
+#: Rows and bytes of one answer in this process; what comes after them is not fetched.
+MAX_ROWS = 100_000
+MAX_BYTES = 64 << 20
+#: Answers of one login that can still be scrolled, and statements of it that run at once.
+_MAX_ANSWERS = 3
+_MAX_RUNNING = 3
+#: Of all logins together.
+_RUNNING = threading.BoundedSemaphore(24)
+State = Literal["running", "finished", "failed", "cancelled"]
+#: The metadata of an answer's schema that names its cut.
+_CUT = b"thermocline.cut"
+
+
+class Statement:
+    """One execution. Read by threads of requests while its own thread adds rows."""
+
+    def __init__(self, person: Person, sql: str, cut: str | None) -> None:
+        self._person = person
+        self._sql = sql
+        self._requested_cut = cut
+        self._cursor: flight_sql.Cursor | None = None
+        self._batches: list[pa.RecordBatch] = []
+        self._began_s = time.monotonic()
+        self._ended_s: float | None = None
+        self._is_cancelled = False
+        self._bytes = 0
+        self.state: State = "running"
+        self.schema: pa.Schema | None = None
+        self.rows = 0
+        self.is_whole = False
+        self.error: FederationError | None = None
+        self._thread = threading.Thread(target=self._run, name="console-statement", daemon=True)
+        self._thread.start()
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self._ended_s or time.monotonic()) - self._began_s
+
+    @property
+    def cut(self) -> str | None:
+        """The text that names the answer's cut, once it is known."""
+        metadata = None if self.schema is None else self.schema.metadata
+        text = (metadata or {}).get(_CUT, b"").decode()
+        return text or None
+
+    def table(self, start: int = 0, stop: int | None = None) -> pa.Table:
+        """Return rows ``start <= row < stop`` of those that have arrived."""
+        if self.schema is None:
+            return pa.table({})
+        table = pa.Table.from_batches(list(self._batches), self.schema)
+        return table.slice(start, None if stop is None else max(0, stop - start))
+
+    def cancel(self) -> None:
+        """End it on the server, too; what has arrived stays."""
+        self._is_cancelled = True
+        cursor = self._cursor
+        if cursor is not None and self.state == "running":
+            with contextlib.suppress(DriverError):
+                cursor.adbc_cancel()
+
+    def _run(self) -> None:
+        try:
+            with _RUNNING, self._person.cursor(self._requested_cut) as cursor:
+                self._cursor = cursor
+                if not self._is_cancelled:
+                    cursor.execute(self._sql)
+                    self._gather(cursor)
+                self._cursor = None
+            self.state = "cancelled" if self._is_cancelled else "finished"
+        except FederationError as error:
+            is_mine = isinstance(error, Cancelled) and self._is_cancelled
+            self.error = None if is_mine else error
+            self.state = "cancelled" if self._is_cancelled else "failed"
+        except Exception as error:  # noqa: BLE001 - a thread's end is shown, not lost
+            self.error = InternalError(f"the console met {type(error).__name__}; report it.")
+            self.state = "cancelled" if self._is_cancelled else "failed"
+        finally:
+            self._cursor = None
+            self._ended_s = time.monotonic()
+
+    def _gather(self, cursor: flight_sql.Cursor) -> None:
+        reader = cursor.fetch_record_batch()
+        self.schema = reader.schema
+        for batch in reader:
+            if self._is_cancelled:
+                return
+            room = MAX_ROWS - self.rows
+            self._batches.append(batch.slice(0, room))
+            self.rows += min(room, batch.num_rows)
+            self._bytes += batch.nbytes
+            if batch.num_rows > room or self._bytes > MAX_BYTES:
+                with contextlib.suppress(DriverError):
+                    cursor.adbc_cancel()
+                return
+        self.is_whole = True
+
+
+class Statements:
+    """Those of one login, the newest few. Thread-safe."""
+
+    def __init__(self, person: Person) -> None:
+        self._person = person
+        self._lock = threading.Lock()
+        self._statements: OrderedDict[str, Statement] = OrderedDict()
+
+    def start(self, sql: str, cut: str | None) -> str:
+        """Start a statement and return its id.
+
+        Raises:
+            LimitExceeded: too many of this login are running.
+        """
+        with self._lock:
+            running = [each for each in self._statements.values() if each.state == "running"]
+            if len(running) >= _MAX_RUNNING:
+                raise LimitExceeded(
+                    f"{_MAX_RUNNING} statements of this login are running; cancel one, or wait for it."
+                )
+            name = secrets.token_urlsafe(9)
+            self._statements[name] = Statement(self._person, sql, cut)
+            ended = [key for key, each in self._statements.items() if each.state != "running"]
+            for key in ended[: max(0, len(self._statements) - _MAX_ANSWERS)]:
+                del self._statements[key]
+            return name
+
+    def statement(self, name: str) -> Statement:
+        """Return one of them. Raises UnknownTable: it is of another login, or its answer was dropped for newer ones."""
+        with self._lock:
+            statement = self._statements.get(name)
+        if statement is None:
+            raise UnknownTable(
+                "this answer is no longer in the console's memory; run the statement again."
+            )
+        return statement
+
+    def close(self) -> None:
+        with self._lock:
+            statements = list(self._statements.values())
+            self._statements.clear()
+        for statement in statements:
+            statement.cancel()
