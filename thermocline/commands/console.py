@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import signal
 import threading
@@ -61,7 +62,7 @@ def command(chosen: ConsoleOptions) -> None:
     # Arrow and the driver take a tenth of a second to load.
     from proxy.process.asgi import HttpServer, HttpTls
     from thermocline.console.app import ConsoleApplication
-    from thermocline.console.person import ServerAddress
+    from thermocline.console.person import Person, ServerAddress
 
     uri = server_named(chosen.uri, local=False)
     if uri is None:
@@ -85,7 +86,8 @@ def command(chosen: ConsoleOptions) -> None:
     roots = (
         None if chosen.server_ca is None else Path(chosen.server_ca).read_text(encoding="utf-8")
     )
-    application = ConsoleApplication(ServerAddress(uri, roots), is_secure=tls is not None)
+    log_in = functools.partial(Person, ServerAddress(uri, roots))
+    application = ConsoleApplication(uri, log_in, is_secure=tls is not None)
     server = HttpServer(
         application,
         address=(chosen.host, chosen.port),

@@ -33,7 +33,7 @@ from planner.errors import (
 from proxy.process.asgi import Receive, Scope, Send
 from thermocline.console import guard
 from thermocline.console.logins import Login, Logins
-from thermocline.console.person import Credentials, Person, ServerAddress
+from thermocline.console.person import Credentials, Person
 from thermocline.console.routes import ROUTES, Answer, Call
 
 _log = logging.getLogger(__name__)
@@ -63,8 +63,12 @@ _STATUS: list[tuple[type[FederationError], int]] = [
 class ConsoleApplication:
     """Close it when its port is closed. ``port`` is the one that browsers see."""
 
-    def __init__(self, server: ServerAddress, *, is_secure: bool) -> None:
-        self._server = server
+    def __init__(
+        self, uri: str, log_in: Callable[[Credentials], Person], *, is_secure: bool
+    ) -> None:
+        """``uri`` names the server to people, ``log_in`` asks it (``Person``); with ``is_secure`` browsers come by https."""
+        self._uri = uri
+        self._person = log_in
         self._is_secure = is_secure
         self.port = 0
         self._logins = Logins()
@@ -100,7 +104,7 @@ class ConsoleApplication:
                     return await self._log_out(request)
                 case "GET", "/api/open":
                     is_open = await self._on_thread(self._asks_no_login)
-                    return JSONResponse({"is_open": is_open, "server": self._server.uri})
+                    return JSONResponse({"is_open": is_open, "server": self._uri})
             login = self._logins.login(request.cookies.get(self._cookie))
             if login is None:
                 return _refusal(401, "NotLetIn", "log in first.")
@@ -139,9 +143,9 @@ class ConsoleApplication:
                 "log in with a name and a password, or with a token, not with both."
             )
         credentials = Credentials(user or None, password if user else None, token or None)
-        person = await self._on_thread(functools.partial(Person, self._server, credentials))
+        person = await self._on_thread(functools.partial(self._person, credentials))
         self._logins.leave(request.cookies.get(self._cookie))
-        response = JSONResponse({"name": person.name, "server": self._server.uri})
+        response = JSONResponse({"name": person.name, "server": self._uri})
         cookie = self._logins.enter(person)
         guard.set_cookie(response, self._cookie, cookie, is_secure=self._is_secure)
         return response
@@ -158,7 +162,7 @@ class ConsoleApplication:
         now_s = time.monotonic()
         if self._is_open is None or now_s - self._is_open[1] > _OPEN_S:
             try:
-                Person(self._server, Credentials()).close()
+                self._person(Credentials()).close()
                 self._is_open = True, now_s
             except NotLetIn:
                 self._is_open = False, now_s
@@ -168,7 +172,7 @@ class ConsoleApplication:
         route, names = _route(request.method, request.url.path)
         body = await _document(request) if request.method == "POST" else {}
         query = dict(request.query_params) | names
-        call = Call(login.person, login.statements, query, body, self._server.uri)
+        call = Call(login.person, login.statements, query, body, self._uri)
         answer: Answer = await self._on_thread(functools.partial(route, call))
         if isinstance(answer, Response):
             return answer

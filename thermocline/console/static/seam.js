@@ -60,6 +60,7 @@ export class Seam {
         el("span", {}, el("i", { class: "key gone" }), "in Iceberg only: Kafka's log starts after it"),
         el("span", {}, el("i", { class: "key seam-line" }), "seam"),
         el("span", {}, el("i", { class: "key hot" }), "hot: only in Kafka")),
+      el("div", { class: "seam-row seam-head quiet", "aria-hidden": "true" }, el("span", { class: "name" }, "№"), el("span"), el("span", { class: "of-cold number" }, "watermark"), el("span", { class: "number" }, "hot")),
       this.rows, this.scale);
   }
 
