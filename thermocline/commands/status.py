@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.errors import FederationError
-from planner.names import Side, TableName
+from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 from thermocline.connect import connect_server, login_options
@@ -22,8 +23,7 @@ from thermocline.options import option, options, takes
 from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
-    from thermocline.client import Client
-    from thermocline.table_status import TableStatus, TailReading
+    from connectors.table_standings import TableStatus, TailReading
 
 EXAMPLES = """\b
 Examples:
@@ -33,10 +33,6 @@ Examples:
   thermocline status --watch 5
   thermocline status --server "$THERMOCLINE_URI"
 """
-_READ = (
-    "SELECT coalesce(sum(tail_offsets), 0)::BIGINT AS offsets, sum(tail_read_offsets)::BIGINT AS read_offsets, "
-    "max(tail_rest_s) AS rest_s"
-)
 
 
 @options
@@ -52,7 +48,7 @@ class StatusOptions:
     uri: str | None = option(
         "--server",
         metavar="URI",
-        help="Show in IN MEMORY how far this server has read each tail, too.",
+        help="Ask this server; IN MEMORY is how far it has read each tail.",
     )
 
 
@@ -66,30 +62,15 @@ def command(
 ) -> None:
     """Show watermark, log and lag of every bound table, as broker and catalog say now.
 
-    LAG counts offsets that are not tiered yet: an upper bound of records. BYTES is estimated from the first of
-    them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
+    With --server, a server is asked instead (its system.tails), as of a second or so ago; then no catalog and no broker
+    need be in the settings. LAG counts offsets that are not tiered yet: an upper bound of records. BYTES is estimated from
+    the first of them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
     lost before they are tiered. Exit code 6 when a table does not answer.
     """
-    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
-    from connectors.iceberg.store import IcebergStore
-    from connectors.kafka.clusters import KafkaClusters
-    from thermocline.table_status import standings
-
-    settings = load(config).require_catalogs()
     names = [TableName.parse(text) for text in tables]
-    clusters = settings.require_clusters()
-    with (
-        KafkaClusters(clusters) as log,
-        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
-        _server(config, chosen.uri, **login) as client,
-    ):
+    with _answering(config, chosen.uri, **login) as answer:
         while True:
-            now_ms = time.time_ns() // 1_000_000
-            statuses = standings(
-                store, log, names or store.tables(), clusters=clusters, now_ms=now_ms
-            )
-            if client is not None:
-                statuses = [_with_tail(status, client) for status in statuses]
+            statuses = answer(names)
             if chosen.as_json:
                 click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
@@ -104,30 +85,37 @@ def command(
         raise SystemExit(6)
 
 
-def _server(
+@contextlib.contextmanager
+def _answering(
     config: str | None, uri: str | None, *, user: str | None, token: str | None
-) -> AbstractContextManager[Client | None]:
-    if uri is None:
-        if user or token:
-            raise click.UsageError("--user and --token are for a --server; name it.")
-        return nullcontext()
-    return connect_server(config, uri=uri, local=False, user=user, token=token)
+) -> Iterator[Callable[[Sequence[TableName]], list[TableStatus]]]:
+    """Ask a server where one is named, else catalogs and brokers."""
+    if uri is not None:
+        from thermocline.served_standings import standings_of
 
+        with connect_server(config, uri=uri, local=False, user=user, token=token) as client:
+            yield partial(standings_of, client)
+        return
+    if user or token:
+        raise click.UsageError("--user and --token are for a --server; name it.")
+    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
+    from connectors.iceberg.store import IcebergStore
+    from connectors.kafka.clusters import KafkaClusters
+    from connectors.table_standings import standings
 
-def _with_tail(status: TableStatus, client: Client) -> TableStatus:
-    from connectors.flight_server import NoServer
-    from planner.sql_text import identifier
-    from thermocline.table_status import TailReading
-
-    name = TableName.parse(status.table)
-    relation = ".".join(map(identifier, (name.catalog, name.schema, name.side(Side.SEAM).name)))
-    try:
-        [row] = client.rows(f"{_READ} FROM {relation}")
-    except NoServer:
-        raise
-    except FederationError as error:
-        return replace(status, tail=TailReading(error=error.message))
-    return replace(status, tail=TailReading(**row))
+    settings = load(config).require_catalogs()
+    clusters = settings.require_clusters()
+    with (
+        KafkaClusters(clusters) as log,
+        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+    ):
+        yield lambda names: standings(
+            store,
+            log,
+            names or store.tables(),
+            clusters=clusters,
+            now_ms=time.time_ns() // 1_000_000,
+        )
 
 
 def _document(status: TableStatus) -> dict[str, Any]:
