@@ -16,6 +16,7 @@ NAVIGATION = {
         "quickstart-s3",
         "concepts",
         "clients",
+        "console",
         "engines",
         "spark",
         "spark-sql-differences",

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from proxy.process.asgi import HttpServer
 from thermocline.console.app import ConsoleApplication
-from thermocline.console.person import Credentials, Person
+from thermocline.console.person import LoginForm, Person
 
 
 @dataclass
@@ -80,7 +80,7 @@ class ConsoleBrowser:
 
 @contextlib.contextmanager
 def console_over(
-    uri: str, log_in: Callable[[Credentials], Person], *, is_secure: bool = False
+    uri: str, log_in: Callable[[LoginForm], Person], *, is_secure: bool = False
 ) -> Iterator[ConsoleBrowser]:
     application = ConsoleApplication(uri, log_in, is_secure=is_secure)
     server = HttpServer(

@@ -33,7 +33,9 @@ def records(count: int) -> list[bytes]:
 
 
 def rows_of(server: SqlServer, name: TableName) -> list[dict[str, Any]]:
-    sql = f"SELECT * FROM system.tails WHERE table_name = '{name.name}' ORDER BY kafka_partition"
+    sql = (
+        f"SELECT * FROM system.tails WHERE table_name = '{name.name}' ORDER BY kafka_partition"
+    )
     return server.ask(sql).to_pylist()
 
 
@@ -57,7 +59,9 @@ def test_a_tail_is_what_the_seam_says_and_what_brokers_add(
         lambda: rows_of(server, name),
         lambda rows: sum(row["tail_read_offsets"] or 0 for row in rows) == 8,
     )
-    seam = server.ask(f'SELECT * FROM {name.catalog}.{name.schema}."{name.name}$seam" ORDER BY 4')
+    seam = server.ask(
+        f'SELECT * FROM {name.catalog}.{name.schema}."{name.name}$seam" ORDER BY 4'
+    )
     for row, of_seam in zip(rows, seam.to_pylist(), strict=True):
         for ours, theirs in {
             "kafka_partition": "kafka_partition",
@@ -76,7 +80,9 @@ def test_a_tail_is_what_the_seam_says_and_what_brokers_add(
         assert 0 <= row["newest_age_s"] <= row["lag_s"] < 300
         assert row["oldest_at"] <= row["newest_at"] <= row["measured_at"]
     brokers = server.ask("SELECT cluster, state, cluster_id FROM system.brokers").to_pylist()
-    assert brokers == [{"cluster": "", "state": "ok", "cluster_id": seam["cluster_id"][0].as_py()}]
+    assert brokers == [
+        {"cluster": "", "state": "ok", "cluster_id": seam["cluster_id"][0].as_py()}
+    ]
     catalogs = server.ask("SELECT name, state, tables > 0 AS some FROM system.catalogs")
     assert catalogs.to_pylist() == [{"name": "lake", "state": "ok", "some": True}]
 

@@ -14,8 +14,8 @@ from connectors.flight_server import NoServer, NotLetIn
 from planner.errors import BadParameter, LimitExceeded, Overloaded, StalePlan, UnknownTable
 from tests.harness.console_browser import ConsoleBrowser, console_over
 from thermocline.console import logins
-from thermocline.console.logins import Logins
-from thermocline.console.person import Credentials, Person, ServerAddress
+from thermocline.console.logins import BrowserLogins
+from thermocline.console.person import ConsoleTarget, LoginForm, Person
 from thermocline.console.routes import ROUTES
 
 URI = "grpc://127.0.0.1:1"
@@ -25,9 +25,9 @@ PASSWORD = "secret-of-anna"
 class FixedPerson(Person):
     """Answers each of a page's statements with the same rows, or fails."""
 
-    def __init__(self, credentials: Credentials, state: dict[str, object]) -> None:
+    def __init__(self, credentials: LoginForm, state: dict[str, object]) -> None:
         self.state = state
-        super().__init__(ServerAddress(URI), credentials)
+        super().__init__(ConsoleTarget(URI), credentials)
         self.statements: list[str] = []
 
     def ask(self, sql: str, cut: str | None = None) -> pa.Table:
@@ -236,7 +236,7 @@ def test_a_login_that_the_server_ended_is_over_here(
 def test_tabs_of_one_person_share_an_answer_of_a_second(state: dict[str, object]) -> None:
     persons: list[FixedPerson] = []
 
-    def log_in(credentials: Credentials) -> FixedPerson:
+    def log_in(credentials: LoginForm) -> FixedPerson:
         persons.append(FixedPerson(credentials, state))
         return persons[-1]
 
@@ -300,12 +300,12 @@ class Clock:
 
 
 def person(name: str) -> Person:
-    return FixedPerson(Credentials(name, PASSWORD), {})
+    return FixedPerson(LoginForm(name, PASSWORD), {})
 
 
 def test_a_login_ends_when_it_is_idle_and_when_it_is_old() -> None:
     clock = Clock()
-    entered = Logins(clock)
+    entered = BrowserLogins(clock)
     idle, busy = entered.enter(person("anna")), entered.enter(person("anna"))
     while clock.now_s < logins.AGE_S - 1:
         clock.now_s += logins.IDLE_S - 1
@@ -316,7 +316,7 @@ def test_a_login_ends_when_it_is_idle_and_when_it_is_old() -> None:
 
 
 def test_logins_are_bounded_for_one_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    entered = Logins()
+    entered = BrowserLogins()
     cookies = [entered.enter(person("anna")) for _ in range(21)]
     assert [entered.login(cookie) is None for cookie in cookies] == [True] + [False] * 20
     monkeypatch.setattr(logins, "MAX_LOGINS", 20)

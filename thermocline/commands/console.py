@@ -17,7 +17,7 @@ from thermocline.options import option, options, takes
 EXAMPLES = """\b
 Examples:
   thermocline console --server grpc://127.0.0.1:31337
-  thermocline console --server grpc+tls://db.example:31337 --host 0.0.0.0 --tls-certificate c.pem --tls-key k.pem
+  thermocline console --server grpc+tls://db.example --host 0.0.0.0 --tls-certificate c.pem --tls-key k.pem
 """
 _DEFAULT_PORT = 8337
 _CONSOLE_THREAD = "console-http"
@@ -62,7 +62,7 @@ def command(chosen: ConsoleOptions) -> None:
     # Arrow and the driver take a tenth of a second to load.
     from proxy.process.asgi import HttpServer, HttpTls
     from thermocline.console.app import ConsoleApplication
-    from thermocline.console.person import Person, ServerAddress
+    from thermocline.console.person import ConsoleTarget, Person
 
     uri = server_named(chosen.uri, local=False)
     if uri is None:
@@ -86,7 +86,7 @@ def command(chosen: ConsoleOptions) -> None:
     roots = (
         None if chosen.server_ca is None else Path(chosen.server_ca).read_text(encoding="utf-8")
     )
-    log_in = functools.partial(Person, ServerAddress(uri, roots))
+    log_in = functools.partial(Person, ConsoleTarget(uri, roots))
     application = ConsoleApplication(uri, log_in, is_secure=tls is not None)
     server = HttpServer(
         application,

@@ -32,9 +32,9 @@ from planner.errors import (
 )
 from proxy.process.asgi import Receive, Scope, Send
 from thermocline.console import guard
-from thermocline.console.logins import Login, Logins
-from thermocline.console.person import Credentials, Person
-from thermocline.console.routes import ROUTES, Answer, Call
+from thermocline.console.logins import BrowserLogins, Login
+from thermocline.console.person import LoginForm, Person
+from thermocline.console.routes import ROUTES, Answer, PageCall
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -64,14 +64,14 @@ class ConsoleApplication:
     """Close it when its port is closed. ``port`` is the one that browsers see."""
 
     def __init__(
-        self, uri: str, log_in: Callable[[Credentials], Person], *, is_secure: bool
+        self, uri: str, log_in: Callable[[LoginForm], Person], *, is_secure: bool
     ) -> None:
         """``uri`` names the server to people, ``log_in`` asks it (``Person``); with ``is_secure`` browsers come by https."""
         self._uri = uri
         self._person = log_in
         self._is_secure = is_secure
         self.port = 0
-        self._logins = Logins()
+        self._logins = BrowserLogins()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="console")
         self._files = _static_files()
         self._is_open: tuple[bool, float] | None = None
@@ -142,7 +142,7 @@ class ConsoleApplication:
             raise BadParameter(
                 "log in with a name and a password, or with a token, not with both."
             )
-        credentials = Credentials(user or None, password if user else None, token or None)
+        credentials = LoginForm(user or None, password if user else None, token or None)
         person = await self._on_thread(functools.partial(self._person, credentials))
         self._logins.leave(request.cookies.get(self._cookie))
         response = JSONResponse({"name": person.name, "server": self._uri})
@@ -162,7 +162,7 @@ class ConsoleApplication:
         now_s = time.monotonic()
         if self._is_open is None or now_s - self._is_open[1] > _OPEN_S:
             try:
-                self._person(Credentials()).close()
+                self._person(LoginForm()).close()
                 self._is_open = True, now_s
             except NotLetIn:
                 self._is_open = False, now_s
@@ -172,7 +172,7 @@ class ConsoleApplication:
         route, names = _route(request.method, request.url.path)
         body = await _document(request) if request.method == "POST" else {}
         query = dict(request.query_params) | names
-        call = Call(login.person, login.statements, query, body, self._uri)
+        call = PageCall(login.person, login.statements, query, body, self._uri)
         answer: Answer = await self._on_thread(functools.partial(route, call))
         if isinstance(answer, Response):
             return answer
@@ -188,7 +188,7 @@ class ConsoleApplication:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
-def _route(method: str, path: str) -> tuple[Callable[[Call], Answer], dict[str, str]]:
+def _route(method: str, path: str) -> tuple[Callable[[PageCall], Answer], dict[str, str]]:
     parts = path.removeprefix("/api/").split("/")
     for (of_method, pattern), route in ROUTES.items():
         pattern_parts = pattern.split("/")

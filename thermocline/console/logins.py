@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from planner.errors import Overloaded
 from thermocline.console.person import Person
-from thermocline.console.statements import Statements
+from thermocline.console.runs import Runs
 
 #: A browser that asks nothing for so long is logged out.
 IDLE_S = 1_800.0
-#: A login is over after so long, whatever its browser does.
+#: A login is over after so long, busy or not.
 AGE_S = 12 * 3_600.0
 MAX_LOGINS = 500
 #: Of one name: one more ends the oldest.
@@ -27,7 +27,7 @@ class Login:
     """One browser's."""
 
     person: Person
-    statements: Statements
+    statements: Runs
     began_s: float
     used_s: float
 
@@ -36,7 +36,7 @@ class Login:
         self.person.close()
 
 
-class Logins:
+class BrowserLogins:
     """By the value of a cookie. Thread-safe."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,7 @@ class Logins:
                 ended.append(self._logins.pop(of_one[0]))
             is_full = len(self._logins) >= MAX_LOGINS
             if not is_full:
-                self._logins[cookie] = Login(person, Statements(person), now_s, now_s)
+                self._logins[cookie] = Login(person, Runs(person), now_s, now_s)
         _end(ended)
         if is_full:
             person.close()

@@ -1,6 +1,6 @@
 """A person who logged in: connections of the stock driver with that login, and what the server answers to it.
 
-The console has no rights of its own: whatever a page shows, the server answered this person.
+The console has no rights of its own: all that a page shows is what the server answered this person.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Document: TypeAlias = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class LoginForm:
     """What a person logged in with: a name and a password, a token, or nothing where the server asks for none."""
 
     user: str | None = None
@@ -47,7 +47,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerAddress:
+class ConsoleTarget:
     """Where the server is. ``root_certificates`` is PEM, None for those of the system."""
 
     uri: str
@@ -63,7 +63,7 @@ class _Poll:
 class Person:
     """Thread-safe. Close it at logout."""
 
-    def __init__(self, server: ServerAddress, credentials: Credentials) -> None:
+    def __init__(self, server: ConsoleTarget, credentials: LoginForm) -> None:
         """Log in.
 
         Raises:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from planner.errors import BadParameter, FederationError
 from thermocline.console import cells, pages
 from thermocline.console.person import Document, Person
-from thermocline.console.statements import MAX_ROWS, Statements
+from thermocline.console.runs import MAX_ROWS, Runs
 from thermocline.output.formats import WRITERS
 
 #: Rows of one answer to a grid that scrolls.
@@ -27,11 +27,11 @@ _FILE_KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PageCall:
     """``query`` has the parameters of the address, those of its path too; ``body`` is what was posted."""
 
     person: Person
-    statements: Statements
+    statements: Runs
     query: Mapping[str, str]
     body: Mapping[str, Any]
     server: str
@@ -77,44 +77,44 @@ class Data:
 Answer: TypeAlias = Data | Response
 
 
-def _polled(page: str, work: Callable[[], Document], call: Call) -> Data:
+def _polled(page: str, work: Callable[[], Document], call: PageCall) -> Data:
     document, age_s = call.person.polled(page, work)
     return Data(document, age_s, is_polled=True)
 
 
-def session(call: Call) -> Answer:
+def session(call: PageCall) -> Answer:
     return Data(
         {"name": call.person.name, "server": call.server, "version": version("thermocline")}
     )
 
 
-def tables(call: Call) -> Answer:
+def tables(call: PageCall) -> Answer:
     return _polled("tables", lambda: pages.tables(call.person), call)
 
 
-def seam(call: Call) -> Answer:
+def seam(call: PageCall) -> Answer:
     table = call.table
     return _polled(f"seam {table.page}", lambda: pages.seam(call.person, table), call)
 
 
-def table(call: Call) -> Answer:
+def table(call: PageCall) -> Answer:
     return Data(pages.details(call.person, call.table))
 
 
-def names(call: Call) -> Answer:
+def names(call: PageCall) -> Answer:
     return Data(pages.names(call.person))
 
 
-def explain(call: Call) -> Answer:
+def explain(call: PageCall) -> Answer:
     sql = call.text("sql").strip().rstrip(";").rstrip()
     return Data({"sides": cells.records_of(call.person.ask(f"EXPLAIN {sql}", call.cut))})
 
 
-def start(call: Call) -> Answer:
+def start(call: PageCall) -> Answer:
     return Data({"id": call.statements.start(call.text("sql"), call.cut)})
 
 
-def state(call: Call) -> Answer:
+def state(call: PageCall) -> Answer:
     statement = call.statements.statement(call.text("id"))
     state = statement.state
     schema, error = statement.schema, statement.error
@@ -132,14 +132,14 @@ def state(call: Call) -> Answer:
     )
 
 
-def window(call: Call) -> Answer:
+def window(call: PageCall) -> Answer:
     statement = call.statements.statement(call.text("id"))
     start = call.number("start", 0)
     stop = min(call.number("stop", start + _MAX_WINDOW), start + _MAX_WINDOW)
     return Data({"start": start, "rows": cells.rows_of(statement.table(start, stop))})
 
 
-def cell(call: Call) -> Answer:
+def cell(call: PageCall) -> Answer:
     whole = call.statements.statement(call.text("id")).table()
     row, column = call.number("row", 0), call.number("column", 0)
     if row >= whole.num_rows or column >= whole.num_columns:
@@ -147,7 +147,7 @@ def cell(call: Call) -> Answer:
     return Data({"text": cells.full_text(whole.column(column), row)})
 
 
-def points(call: Call) -> Answer:
+def points(call: PageCall) -> Answer:
     """Return a column of names or times and one of numbers, thinned out, for a chart."""
     whole = call.statements.statement(call.text("id")).table()
     chosen = call.number("x", 0), call.number("y", 1)
@@ -158,7 +158,7 @@ def points(call: Call) -> Answer:
     return Data({"step": step, "rows": cells.rows_of(thin, 100)})
 
 
-def file(call: Call) -> Answer:
+def file(call: PageCall) -> Answer:
     statement = call.statements.statement(call.text("id"))
     form = call.text("format")
     if form not in _FILE_KINDS:
@@ -169,20 +169,20 @@ def file(call: Call) -> Answer:
     return Response(sink.getvalue(), media_type=_FILE_KINDS[form], headers=headers)
 
 
-def cancel(call: Call) -> Answer:
+def cancel(call: PageCall) -> Answer:
     call.statements.statement(call.text("id")).cancel()
     return Data({})
 
 
-def running(call: Call) -> Answer:
+def running(call: PageCall) -> Answer:
     return _polled("running", lambda: pages.running(call.person), call)
 
 
-def end_other(call: Call) -> Answer:
+def end_other(call: PageCall) -> Answer:
     return Data(pages.end_statement(call.person, call.text("statement")))
 
 
-def health(call: Call) -> Answer:
+def health(call: PageCall) -> Answer:
     return _polled("health", lambda: pages.health(call.person), call)
 
 
@@ -190,7 +190,7 @@ def described(error: FederationError) -> Document:
     return {"class": type(error).__name__, "message": error.message}
 
 
-ROUTES: Mapping[tuple[str, str], Callable[[Call], Answer]] = {
+ROUTES: Mapping[tuple[str, str], Callable[[PageCall], Answer]] = {
     ("GET", "session"): session,
     ("GET", "tables"): tables,
     ("GET", "seam"): seam,

@@ -1,4 +1,4 @@
-"""Statements of the query page: each runs on a thread of its own and gathers rows until it ends, is full, or is cancelled."""
+"""Runs of the query page: each runs on a thread of its own and gathers rows until it ends, is full, or is cancelled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ State = Literal["running", "finished", "failed", "cancelled"]
 _CUT = b"thermocline.cut"
 
 
-class Statement:
+class Run:
     """One execution. Read by threads of requests while its own thread adds rows."""
 
     def __init__(self, person: Person, sql: str, cut: str | None) -> None:
@@ -119,13 +119,13 @@ class Statement:
         self.is_whole = True
 
 
-class Statements:
+class Runs:
     """Those of one login, the newest few. Thread-safe."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
         self._lock = threading.Lock()
-        self._statements: OrderedDict[str, Statement] = OrderedDict()
+        self._statements: OrderedDict[str, Run] = OrderedDict()
 
     def start(self, sql: str, cut: str | None) -> str:
         """Start a statement and return its id.
@@ -140,13 +140,13 @@ class Statements:
                     f"{_MAX_RUNNING} statements of this login are running; cancel one, or wait for it."
                 )
             name = secrets.token_urlsafe(9)
-            self._statements[name] = Statement(self._person, sql, cut)
+            self._statements[name] = Run(self._person, sql, cut)
             ended = [key for key, each in self._statements.items() if each.state != "running"]
             for key in ended[: max(0, len(self._statements) - _MAX_ANSWERS)]:
                 del self._statements[key]
             return name
 
-    def statement(self, name: str) -> Statement:
+    def statement(self, name: str) -> Run:
         """Return one of them. Raises UnknownTable: it is of another login, or its answer was dropped for newer ones."""
         with self._lock:
             statement = self._statements.get(name)
