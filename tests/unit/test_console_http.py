@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -30,7 +30,9 @@ class FixedPerson(Person):
         super().__init__(ConsoleTarget(URI), credentials)
         self.statements: list[str] = []
 
-    def ask(self, sql: str, cut: str | None = None) -> pa.Table:
+    def ask(
+        self, sql: str, cut: str | None = None, parameters: Sequence[str] | None = None
+    ) -> pa.Table:
         if sql.startswith("SELECT current_user"):
             if self._credentials.password != PASSWORD:
                 raise NotLetIn("the password is wrong.")

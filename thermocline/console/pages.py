@@ -49,7 +49,7 @@ SELECT table_catalog AS catalog, table_schema AS schema, table_name AS "table", 
 """  # noqa: S608  no text of a caller's
 _STATEMENTS = f"""
 SELECT id, "user", state, outcome, waits_for, elapsed_s, rows, bytes, tables, sql, sha256, epoch_ms(started) AS started_ms
-FROM system.statements WHERE state <> 'ended' OR started > now() - INTERVAL 15 MINUTE
+FROM system.statements WHERE (state <> 'ended' OR started > now() - INTERVAL 15 MINUTE) AND position(sha256 IN ?) = 0
 ORDER BY state = 'ended', started DESC LIMIT {_MAX_STATEMENTS}
 """  # noqa: S608  no text of a caller's
 _SESSIONS = f"""
@@ -122,10 +122,12 @@ def names(person: Person) -> Document:
 
 
 def running(person: Person) -> Document:
-    return {
-        "statements": cells.records_of(person.ask(_STATEMENTS)),
-        "sessions": cells.records_of(person.ask(_SESSIONS)),
-    }
+    """Return statements, but for those of the console's own pages, and sessions."""
+    sessions = cells.records_of(person.ask(_SESSIONS))
+    # That of this statement itself is among them from its second time on.
+    own = [",".join(person.own_digests())]
+    statements = cells.records_of(person.ask(_STATEMENTS, parameters=own))
+    return {"statements": statements, "sessions": sessions}
 
 
 def end_statement(person: Person, statement: str) -> Document:

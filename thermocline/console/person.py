@@ -6,10 +6,11 @@ The console has no rights of its own: all that a page shows is what the server a
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -76,6 +77,7 @@ class Person:
         self._idle: list[flight_sql.Connection] = []
         self._is_closed = False
         self._polls: OrderedDict[str, _Poll] = OrderedDict()
+        self._digests: OrderedDict[str, None] = OrderedDict()
         [row] = self.ask("SELECT current_user AS name").to_pylist()
         self.name: str = row["name"] or credentials.user or ""
 
@@ -102,22 +104,38 @@ class Person:
         finally:
             self._give_back(connection, is_usable=is_usable)
 
-    def ask(self, sql: str, cut: str | None = None) -> pa.Table:
+    def ask(
+        self, sql: str, cut: str | None = None, parameters: Sequence[str] | None = None
+    ) -> pa.Table:
         """Return the whole answer of a page's own statement. Raises FederationError: the server's sentence.
 
         Once more where the server was started again: the first connection is of its life before.
         """
+        self._note(sql)
         try:
-            return self._ask(sql, cut)
+            return self._ask(sql, cut, parameters)
         except (NoServer, NotLetIn):
-            return self._ask(sql, cut)
+            return self._ask(sql, cut, parameters)
 
-    def _ask(self, sql: str, cut: str | None) -> pa.Table:
+    def own_digests(self) -> list[str]:
+        """Return the SHA-256 of the texts that pages asked lately, as the server names statements without their text."""
+        with self._lock:
+            return list(self._digests)
+
+    def _note(self, sql: str) -> None:
+        digest = hashlib.sha256(sql.encode()).hexdigest()
+        with self._lock:
+            self._digests[digest] = None
+            self._digests.move_to_end(digest)
+            while len(self._digests) > _MAX_POLLS:
+                self._digests.popitem(last=False)
+
+    def _ask(self, sql: str, cut: str | None, parameters: Sequence[str] | None) -> pa.Table:
         with self.cursor(cut) as cursor:
             cursor.adbc_statement.set_options(
                 **{key: str(value) for key, value in _TIMEOUTS.items()}
             )
-            cursor.execute(sql)
+            cursor.execute(sql, parameters)
             return cursor.fetch_arrow_table()
 
     def polled(self, page: str, work: Callable[[], Document]) -> tuple[Document, float]:

@@ -37,7 +37,7 @@ export class Editor {
     this.names = WORDS.map((word) => ({ text: word, kind: "" }));
     this.choices = [];
     this.chosen = -1;
-    this.back = el("pre", { class: "behind", "aria-hidden": "true" });
+    this.back = el("pre", { class: "editor-back", "aria-hidden": "true" });
     this.list = el("ul", { class: "choices", role: "listbox", id: "choices", "aria-label": "Completions", hidden: true });
     this.area = el("textarea", {
       id: "sql", rows: 6, spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "soft", "aria-label": "SQL; Control and Enter runs it, Control and Space completes",

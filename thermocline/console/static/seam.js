@@ -94,7 +94,7 @@ export class Seam {
         const left = bar.end - width;
         const at = (offset) => (offset - left) / width;
         return { begin: at(0), start: bar.logStart === null ? null : at(bar.logStart), seam: at(bar.watermark), end: 1,
-          before: bar.logStart !== null && bar.logStart < left ? `log start ${count(Math.round(left - bar.logStart))} before` : "" };
+          before: bar.logStart !== null && bar.logStart < left ? `◂ log starts ${count(Math.round(left - bar.logStart))} earlier` : "" };
       },
     };
   }
@@ -108,7 +108,7 @@ export class Seam {
       of: (bar) => {
         const end = bar.newest === null ? 1 : 1 - (now - bar.newest) / width;
         return { begin: 0, start: kept !== null && kept > 0 ? kept : null, seam: bar.oldest === null ? end : 1 - (now - bar.oldest) / width, end,
-          before: kept !== null && kept <= 0 ? `kept for ${span(retention)}` : "" };
+          before: kept !== null && kept <= 0 ? `◂ Kafka keeps ${span(retention)}` : "" };
       },
     };
   }

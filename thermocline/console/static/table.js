@@ -145,7 +145,7 @@ function drawFacts(facts, document, standing) {
     ["Hot offsets", seam && count(hot)],
     ["Newest row", standing?.newest_age_s && `${span(standing.newest_age_s)} old`],
     ["Lag", standing && (standing.lag_s ? span(standing.lag_s) : "none")],
-    ["Headroom", standing?.state === "closed" ? null : standing?.headroom_s ? `${span(standing.headroom_s)} until retention takes untiered rows` : standing?.retention_s ? `log keeps ${span(standing.retention_s)}` : null],
+    ["Until retention takes untiered rows", standing?.state === "closed" ? null : standing?.headroom_s ? span(standing.headroom_s) : standing?.retention_s ? `log keeps ${span(standing.retention_s)}` : null],
     ["Tail in memory", standing?.tail_rows && `${count(standing.tail_rows)} rows, ${bytes(standing.tail_bytes)}, ${Math.round(full * 100)} % of budget`],
     ["Last publish", standing?.published_ms && `${ago(standing.published_ms)}, ${count(standing.published_rows)} rows`],
     ["Bad records of it", standing && ((Number(standing.published_dead) + Number(standing.published_skipped)) || null)],
