@@ -22,7 +22,7 @@ define asked
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars classes check lint unit cover format test soak demo example bench docs wheel lock clean
+.PHONY: help setup jars classes check lint unit cover format test soak tools demo example bench docs wheel lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,12 +66,15 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 
 test: $(STAMP) classes $(DOCS)/.installed  ## everything: check and floors of coverage, then real Kafka, Iceberg, Spark and stock clients
 	@$(MAKE) --no-print-directory -j2 lint cover
-	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS))
+	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak and not tools" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS))
 	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
 soak: $(STAMP) classes  ## the long seeded runs, and unit tests with other examples than each time's
 	$(BIN)/python -m pytest -q tests/unit -n 2 --hypothesis-profile=other
 	THERMOCLINE_KILLS=$(KILLS) $(BIN)/python -m pytest tests -m soak --timeout=0 $(ARGS)
+
+tools: $(STAMP)  ## what people connect with, each in an environment of its own from the package index
+	$(BIN)/python -m pytest tests -m tools --timeout=0 $(ARGS)
 
 demo: $(STAMP)  ## real Kafka, Iceberg, Spark, Flight SQL on this machine: ARGS="--seconds 90 --check"
 	$(BIN)/thermocline demo $(ARGS)
