@@ -25,6 +25,7 @@ from planner.errors import (
     FederationError,
     InternalError,
     LimitExceeded,
+    Overloaded,
     RequestError,
     StalePlan,
     Unavailable,
@@ -33,17 +34,23 @@ from planner.errors import (
 from proxy.process.asgi import Receive, Scope, Send
 from thermocline.console import guard
 from thermocline.console.logins import BrowserLogins, Login
-from thermocline.console.person import LoginForm, Person
-from thermocline.console.routes import ROUTES, Answer, PageCall
+from thermocline.console.person import Document, LoginForm, Person
+from thermocline.console.routes import ROUTES, Answer, PageCall, Polled
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 #: Requests that wait for the server at once; others wait for a thread.
 _THREADS = 32
+#: Of one login.
+_MAX_AT_WORK = 12
+#: Logins that are checked at once, and that wait for it: each has a connection opened, and a password hashed by the server.
+_ENTRIES = 4
+_MAX_ENTERING = 64
 #: A statement, or a login.
 _MAX_BODY_BYTES = 1 << 20
 #: How long it is remembered whether the server asks for a login.
 _OPEN_S = 30.0
+_JSON = "application/json"
 _KINDS = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -73,12 +80,15 @@ class ConsoleApplication:
         self.port = 0
         self._logins = BrowserLogins()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="console")
+        self._entries = ThreadPoolExecutor(_ENTRIES, thread_name_prefix="console-login")
+        self._entering = 0
         self._files = _static_files()
         self._is_open: tuple[bool, float] | None = None
 
     def close(self) -> None:
         self._logins.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._entries.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -103,7 +113,7 @@ class ConsoleApplication:
                 case "POST", "/api/logout":
                     return await self._log_out(request)
                 case "GET", "/api/open":
-                    is_open = await self._on_thread(self._asks_no_login)
+                    is_open = await self._on_entry(self._asks_no_login)
                     return JSONResponse({"is_open": is_open, "server": self._uri})
             login = self._logins.login(request.cookies.get(self._cookie))
             if login is None:
@@ -143,7 +153,7 @@ class ConsoleApplication:
                 "log in with a name and a password, or with a token, not with both."
             )
         credentials = LoginForm(user or None, password if user else None, token or None)
-        person = await self._on_thread(functools.partial(self._person, credentials))
+        person = await self._on_entry(functools.partial(self._person, credentials))
         self._logins.leave(request.cookies.get(self._cookie))
         response = JSONResponse({"name": person.name, "server": self._uri})
         cookie = self._logins.enter(person)
@@ -152,7 +162,7 @@ class ConsoleApplication:
 
     async def _log_out(self, request: Request) -> Response:
         cookie = request.cookies.get(self._cookie)
-        await self._on_thread(functools.partial(self._logins.leave, cookie))
+        await self._on_entry(functools.partial(self._logins.leave, cookie))
         response = JSONResponse({})
         guard.set_cookie(response, self._cookie, "", is_secure=self._is_secure)
         return response
@@ -173,19 +183,48 @@ class ConsoleApplication:
         body = await _document(request) if request.method == "POST" else {}
         query = dict(request.query_params) | names
         call = PageCall(login.person, login.statements, query, body, self._uri)
-        answer: Answer = await self._on_thread(functools.partial(route, call))
+        answer: Answer = await self._on_thread(functools.partial(route, call), login)
         if isinstance(answer, Response):
             return answer
-        text = json.dumps(answer.document, ensure_ascii=False, separators=(",", ":")).encode()
-        headers = {"x-age-ms": str(round(answer.age_s * 1000))}
-        if answer.age_s >= 0 and answer.is_polled:
-            headers["etag"] = f'"{hashlib.blake2s(text, digest_size=12).hexdigest()}"'
-            if request.headers.get("if-none-match") == headers["etag"]:
-                return Response(status_code=304, headers=headers)
-        return Response(text, media_type="application/json", headers=headers)
+        if isinstance(answer, Polled):
+            return await self._polled(request, login, answer)
+        return Response(_written(answer.document), media_type=_JSON)
 
-    async def _on_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _polled(self, request: Request, login: Login, polled: Polled) -> Response:
+        poll, is_mine = login.person.poll(polled.page)
+        if is_mine:
+            # Not awaited here: who asked first may be gone before it is answered.
+            self._threads.submit(poll.work, polled.ask)
+        text = _written(await asyncio.shield(asyncio.wrap_future(poll.answer)))
+        tag = f'"{hashlib.blake2s(text, digest_size=12).hexdigest()}"'
+        headers = {"etag": tag, "x-age-ms": str(round(poll.age_s * 1000))}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(text, media_type=_JSON, headers=headers)
+
+    async def _on_thread(self, work: Callable[[], T], login: Login) -> T:
+        """Do work of one login, of which no login may have many at once: the threads are for all."""
+        if login.at_work >= _MAX_AT_WORK:
+            raise Overloaded("this login asks for too much at once; try again.")
+        login.at_work += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            login.at_work -= 1
+
+    async def _on_entry(self, work: Callable[[], T]) -> T:
+        """Do work for a browser that is not logged in; such wait for each other, and never for those that are."""
+        if self._entering >= _MAX_ENTERING:
+            raise Overloaded("too many log in at once; try again.")
+        self._entering += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._entries, work)
+        finally:
+            self._entering -= 1
+
+
+def _written(document: Document) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _route(method: str, path: str) -> tuple[Callable[[PageCall], Answer], dict[str, str]]:

@@ -30,6 +30,8 @@ class Login:
     statements: Runs
     began_s: float
     used_s: float
+    #: Requests of it on threads: counted by the event loop alone.
+    at_work: int = 0
 
     def close(self) -> None:
         self.statements.close()

@@ -56,9 +56,22 @@ class ConsoleTarget:
 
 
 @dataclass(slots=True)
-class _Poll:
-    answer: Future[Document]
-    began_s: float
+class Poll:
+    """One answer for all tabs of a page; waited for without a thread."""
+
+    answer: Future[Document] = field(default_factory=Future)
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.began_s
+
+    def work(self, ask: Callable[[], Document]) -> None:
+        """Ask, and let all who wait have the document or the error."""
+        try:
+            self.answer.set_result(ask())
+        except Exception as error:  # noqa: BLE001 - raised where the answer is waited for
+            self.answer.set_exception(error)
 
 
 class Person:
@@ -76,7 +89,7 @@ class Person:
         self._lock = threading.Lock()
         self._idle: list[flight_sql.Connection] = []
         self._is_closed = False
-        self._polls: OrderedDict[str, _Poll] = OrderedDict()
+        self._polls: OrderedDict[str, Poll] = OrderedDict()
         self._digests: OrderedDict[str, None] = OrderedDict()
         [row] = self.ask("SELECT current_user AS name").to_pylist()
         self.name: str = row["name"] or credentials.user or ""
@@ -138,29 +151,20 @@ class Person:
             cursor.execute(sql, parameters)
             return cursor.fetch_arrow_table()
 
-    def polled(self, page: str, work: Callable[[], Document]) -> tuple[Document, float]:
-        """Return what a page shows, with its age in seconds: the answer of another tab, unless it is older than ``POLL_S``.
+    def poll(self, page: str) -> tuple[Poll, bool]:
+        """Return what a page shows in this second, and whether the caller is to answer it: tabs of one page share an answer.
 
-        Raises:
-            FederationError: as ``work``, to all who wait for it.
+        It is answered by one ``Poll.work``.
         """
         with self._lock:
             poll = self._polls.get(page)
-            is_old = poll is None or time.monotonic() - poll.began_s >= POLL_S
-            if poll is None or (poll.answer.done() and is_old):
-                is_mine, poll = True, _Poll(Future(), time.monotonic())
-                self._polls[page] = poll
-                self._polls.move_to_end(page)
-                while len(self._polls) > _MAX_POLLS:
-                    self._polls.popitem(last=False)
-            else:
-                is_mine = False
-        if is_mine:
-            try:
-                poll.answer.set_result(work())
-            except Exception as error:  # noqa: BLE001 - raised below, to all who wait
-                poll.answer.set_exception(error)
-        return poll.answer.result(), time.monotonic() - poll.began_s
+            if poll is not None and not (poll.answer.done() and poll.age_s >= POLL_S):
+                return poll, False
+            poll = self._polls[page] = Poll()
+            self._polls.move_to_end(page)
+            while len(self._polls) > _MAX_POLLS:
+                self._polls.popitem(last=False)
+            return poll, True
 
     def close(self) -> None:
         with self._lock:

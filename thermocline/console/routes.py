@@ -67,19 +67,20 @@ class PageCall:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A document, and how old it is. One that is polled is not sent again while it stays the same."""
+    """A document."""
 
     document: Document
-    age_s: float = 0.0
-    is_polled: bool = False
 
 
-Answer: TypeAlias = Data | Response
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A document that many tabs ask for again and again: by the page's name, and how to have it."""
+
+    page: str
+    ask: Callable[[], Document]
 
 
-def _polled(page: str, work: Callable[[], Document], call: PageCall) -> Data:
-    document, age_s = call.person.polled(page, work)
-    return Data(document, age_s, is_polled=True)
+Answer: TypeAlias = Data | Polled | Response
 
 
 def session(call: PageCall) -> Answer:
@@ -89,12 +90,12 @@ def session(call: PageCall) -> Answer:
 
 
 def tables(call: PageCall) -> Answer:
-    return _polled("tables", lambda: pages.tables(call.person), call)
+    return Polled("tables", lambda: pages.tables(call.person))
 
 
 def seam(call: PageCall) -> Answer:
     table = call.table
-    return _polled(f"seam {table.page}", lambda: pages.seam(call.person, table), call)
+    return Polled(f"seam {table.page}", lambda: pages.seam(call.person, table))
 
 
 def table(call: PageCall) -> Answer:
@@ -175,7 +176,7 @@ def cancel(call: PageCall) -> Answer:
 
 
 def running(call: PageCall) -> Answer:
-    return _polled("running", lambda: pages.running(call.person), call)
+    return Polled("running", lambda: pages.running(call.person))
 
 
 def end_other(call: PageCall) -> Answer:
@@ -183,7 +184,7 @@ def end_other(call: PageCall) -> Answer:
 
 
 def health(call: PageCall) -> Answer:
-    return _polled("health", lambda: pages.health(call.person), call)
+    return Polled("health", lambda: pages.health(call.person))
 
 
 def described(error: FederationError) -> Document:

@@ -27,12 +27,18 @@ export function open(main, at) {
   const facts = el("dl", { class: "facts" });
   const seamNote = el("p", { class: "note", hidden: true });
   const rows = el("tbody");
-  const publishes = el("ol", { class: "publishes" });
+  const list = el("details", { ontoggle: redraw }, el("summary", {}, "The seam as a table"),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Partitions" }, el("table", {},
+    el("caption", { class: "for-readers" }, "Offsets of each partition"),
+    el("thead", {}, el("tr", {}, ["Partition", "Log start", "Watermark", "Log end", "Hot offsets", "In memory", "Oldest not tiered", "Newest row"]
+      .map((title) => el("th", { scope: "col", class: "number" }, title)))), rows)));
+const publishes = el("ol", { class: "publishes" });
   const freshness = el("div", { class: "chart-room" });
   const details = el("div", { class: "columns" });
   const modes = ["offsets", "time"].map((mode) => button(`In ${mode}`, () => choose(mode), { "data-mode": mode }));
   const slider = el("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Snapshot that is shown", oninput: () => travel(Number(slider.value)) });
   const moment = el("span", { class: "quiet", role: "status" });
+  let last = null;
   let mode = sessionStorage.getItem("seam-mode") ?? "offsets";
   let stop = null;
   let snapshot = at.query.get("at");
@@ -46,11 +52,7 @@ export function open(main, at) {
       el("div", { class: "bar" }, el("h2", {}, "The seam"), modes,
         el("label", { class: "slider" }, "Snapshot", slider), moment),
       seamNote, seam.node,
-      el("details", {}, el("summary", {}, "The seam as a table"),
-        el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Partitions" }, el("table", {},
-          el("caption", { class: "for-readers" }, "Offsets of each partition"),
-          el("thead", {}, el("tr", {}, ["Partition", "Log start", "Watermark", "Log end", "Hot offsets", "In memory", "Oldest not tiered", "Newest row"]
-            .map((title) => el("th", { scope: "col", class: "number" }, title)))), rows)))),
+      list),
     el("div", { class: "two" },
       el("section", { class: "panel" }, el("h2", {}, "Age of the newest row, 15 minutes"), freshness),
       el("section", { class: "panel" }, el("h2", {}, "Publishes since this page was opened"), publishes)),
@@ -63,7 +65,6 @@ export function open(main, at) {
     redraw();
   }
 
-  let last = null;
   function redraw() {
     if (last) draw(last);
   }
@@ -80,7 +81,7 @@ export function open(main, at) {
     drawFacts(facts, document, standing);
     const partitions = partitionsOf(document);
     const published = seam.draw(partitions, snapshot ? "offsets" : mode, standing?.retention_s ? Number(standing.retention_s) : null, now);
-    keyed(rows, partitions, (each) => each.name, () => el("tr", {}, Array.from({ length: 8 }, () => el("td", { class: "number" }))), (row, each) => {
+    if (list.open) keyed(rows, partitions, (each) => each.name, () => el("tr", {}, Array.from({ length: 8 }, () => el("td", { class: "number" }))), (row, each) => {
       [each.name, count(each.logStart), count(each.row.watermark), count(each.row.log_end), count(each.row.tail_offsets), count(each.read),
         ago(each.oldest, now), ago(each.newest, now)].forEach((text, index) => write(row.children[index], String(text)));
     });
