@@ -18,25 +18,25 @@ export function ticks(least, most) {
   return marks;
 }
 
-function frame(label, low, high, unit, height) {
+function frame(label, low, high, unit, { width = WIDTH, height = HEIGHT } = {}) {
   const y = (value) => height - BOTTOM - ((value - low) / (high - low || 1)) * (height - BOTTOM - TOP);
   const lines = ticks(low, high).map((mark) => [
-    svg("line", { x1: LEFT, x2: WIDTH, y1: y(mark), y2: y(mark), class: "grid-line" }),
+    svg("line", { x1: LEFT, x2: width, y1: y(mark), y2: y(mark), class: "grid-line" }),
     svg("text", { x: LEFT - 6, y: y(mark) + 4, class: "tick", "text-anchor": "end" }, unit(mark))]);
-  return { y, node: svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, class: "chart", role: "img", "aria-label": label }, lines) };
+  return { y, node: svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": label }, lines) };
 }
 
 // `points` are [milliseconds, value], in order.
 export function lineChart(points, { from, to, unit, label }) {
-  const height = 150;
+  const [width, height] = [400, 150];
   const most = Math.max(1, ...points.map(([, value]) => value));
   const last = points.at(-1);
-  const { y, node } = frame(`${label}${last ? `, now ${unit(last[1])}` : ""}`, 0, most, unit, height);
-  const x = (time) => LEFT + ((time - from) / (to - from)) * (WIDTH - LEFT);
+  const { y, node } = frame(`${label}${last ? `, now ${unit(last[1])}` : ""}`, 0, most, unit, { width, height });
+  const x = (time) => LEFT + ((time - from) / (to - from)) * (width - LEFT);
   node.append(
     svg("polyline", { class: "series", points: points.map(([time, value]) => `${x(time).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }),
     svg("text", { x: LEFT, y: height - 6, class: "tick" }, "15 min ago"),
-    svg("text", { x: WIDTH, y: height - 6, class: "tick", "text-anchor": "end" }, "now"));
+    svg("text", { x: width, y: height - 6, class: "tick", "text-anchor": "end" }, "now"));
   return node;
 }
 
@@ -48,7 +48,7 @@ export function answerChart(rows, { kind, xTitle, yTitle, isNumber }) {
   const low = Math.min(0, ...values);
   const high = Math.max(kind === "bar" ? 0 : -Infinity, ...values);
   const number = (value) => value.toLocaleString("en", { maximumSignificantDigits: 6 });
-  const { y, node } = frame(`${yTitle} by ${xTitle}, ${all.length} points from ${number(low)} to ${number(high)}`, low, high === low ? low + 1 : high, number, HEIGHT);
+  const { y, node } = frame(`${yTitle} by ${xTitle}, ${all.length} points from ${number(low)} to ${number(high)}`, low, high === low ? low + 1 : high, number);
   const room = WIDTH - LEFT;
   const times = all.map(([name]) => (isNumber ? Number(name) : Date.parse(String(name).replace(" ", "T"))));
   const isOrdered = kind === "line" && times.every((time, index) => Number.isFinite(time) && (index === 0 || time >= times[index - 1]));

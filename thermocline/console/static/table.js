@@ -25,9 +25,10 @@ export function open(main, at) {
   const state = el("span");
   const advice = el("p", { class: "advice" });
   const facts = el("dl", { class: "facts" });
+  const more = el("dl", { class: "pairs" });
   const seamNote = el("p", { class: "note", hidden: true });
   const rows = el("tbody");
-  const list = el("details", { ontoggle: redraw }, el("summary", {}, "The seam as a table"),
+  const whole = el("details", { ontoggle: redraw }, el("summary", {}, "The seam as a table"),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Partitions" }, el("table", {},
     el("caption", { class: "for-readers" }, "Offsets of each partition"),
     el("thead", {}, el("tr", {}, ["Partition", "Log start", "Watermark", "Log end", "Hot offsets", "In memory", "Oldest not tiered", "Newest row"]
@@ -52,10 +53,11 @@ const publishes = el("ol", { class: "publishes" });
       el("div", { class: "bar" }, el("h2", {}, "The seam"), modes,
         el("label", { class: "slider" }, "Snapshot", slider), moment),
       seamNote, seam.node,
-      list),
+      whole),
     el("div", { class: "two" },
       el("section", { class: "panel" }, el("h2", {}, "Age of the newest row, 15 minutes"), freshness),
-      el("section", { class: "panel" }, el("h2", {}, "Publishes since this page was opened"), publishes)),
+      el("section", { class: "panel" }, el("h2", {}, "Publishes since this page was opened"), publishes),
+      el("section", { class: "panel" }, el("h2", {}, "Binding"), more)),
     details);
 
   function choose(next) {
@@ -78,10 +80,10 @@ const publishes = el("ol", { class: "publishes" });
     seamNote.hidden = document.seam.length > 0;
     write(seamNote, isClosed ? "A row filter holds for you here, so the seam is closed: its offsets count rows that you may not see." :
       standing ? "The table has no offsets yet." : "No topic is bound to this table: all of its rows are cold.");
-    drawFacts(facts, document, standing);
+    drawFacts(facts, more, document, standing);
     const partitions = partitionsOf(document);
     const published = seam.draw(partitions, snapshot ? "offsets" : mode, standing?.retention_s ? Number(standing.retention_s) : null, now);
-    if (list.open) keyed(rows, partitions, (each) => each.name, () => el("tr", {}, Array.from({ length: 8 }, () => el("td", { class: "number" }))), (row, each) => {
+    if (whole.open) keyed(rows, partitions, (each) => each.name, () => el("tr", {}, Array.from({ length: 8 }, () => el("td", { class: "number" }))), (row, each) => {
       [each.name, count(each.logStart), count(each.row.watermark), count(each.row.log_end), count(each.row.tail_offsets), count(each.read),
         ago(each.oldest, now), ago(each.newest, now)].forEach((text, index) => write(row.children[index], String(text)));
     });
@@ -135,26 +137,32 @@ const publishes = el("ol", { class: "publishes" });
   return () => stop?.();
 }
 
-function drawFacts(facts, document, standing) {
+function drawFacts(facts, more, document, standing) {
   const seam = document.seam[0];
   const cold = plus(document.seam.map((row) => row.watermark));
   const hot = plus(document.seam.map((row) => row.tail_offsets));
   const full = standing ? Math.max(share(standing.tail_rows, standing.max_tail_rows), share(standing.tail_bytes, standing.max_tail_bytes)) : 0;
-  const all = [
-    ["Topic", seam?.topic ?? standing?.topic],
+  list(facts, [
     ["Cold offsets", seam && count(cold)],
     ["Hot offsets", seam && count(hot)],
     ["Newest row", standing?.newest_age_s && `${span(standing.newest_age_s)} old`],
-    ["Lag", standing && (standing.lag_s ? span(standing.lag_s) : "none")],
-    ["Until retention takes untiered rows", standing?.state === "closed" ? null : standing?.headroom_s ? span(standing.headroom_s) : standing?.retention_s ? `log keeps ${span(standing.retention_s)}` : null],
-    ["Tail in memory", standing?.tail_rows && `${count(standing.tail_rows)} rows, ${bytes(standing.tail_bytes)}, ${Math.round(full * 100)} % of budget`],
-    ["Last publish", standing?.published_ms && `${ago(standing.published_ms)}, ${count(standing.published_rows)} rows`],
-    ["Bad records of it", standing && ((Number(standing.published_dead) + Number(standing.published_skipped)) || null)],
+    ["Lag", seam && standing && (standing.lag_s ? span(standing.lag_s) : "none")],
+    ["Headroom", seam && standing && (standing.headroom_s ? span(standing.headroom_s) : "no limit")],
+    ["In memory", standing?.tail_rows && `${bytes(standing.tail_bytes)}, ${Math.round(full * 100)} %`],
+    ["Last publish", standing?.published_ms && ago(standing.published_ms)],
+  ]);
+  list(more, [
+    ["Topic", seam?.topic ?? standing?.topic],
+    ["Log keeps", standing?.retention_s && `${span(standing.retention_s)}${standing.is_kept_by_size === "true" ? ", and by size" : ""}`],
     ["Snapshot", seam?.snapshot_id ?? (seam ? "none yet" : null)],
+    ["Its publish", standing?.published_rows && `${count(standing.published_rows)} rows, ${count(plus([standing.published_dead, standing.published_skipped]))} bad records`],
     ["Schema", seam && `id ${seam.schema_id}${seam.schema_ids ? `, ${seam.schema_ids} of writers` : ""}`],
-    ["Binding", seam && (seam.tiered_shape === seam.binding_shape ? `decodes as ${seam.binding_shape}` : "changed: not tiered with it yet")],
-  ];
-  keyed(facts, all.filter(([, text]) => text), ([title]) => title, ([title]) => el("div", {}, el("dt", {}, title), el("dd")), (node, [, text]) => write(node.lastChild, String(text)));
+    ["Binding", seam && (seam.tiered_shape === seam.binding_shape ? `decodes as ${seam.binding_shape}` : `${seam.binding_shape}; tiered as ${seam.tiered_shape} so far`)],
+  ]);
+}
+
+function list(node, all) {
+  keyed(node, all.filter(([, text]) => text), ([title]) => title, ([title]) => el("div", {}, el("dt", {}, title), el("dd")), (item, [, text]) => write(item.lastChild, String(text)));
 }
 
 function drawDetails(node, document) {
