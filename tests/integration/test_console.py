@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
@@ -215,3 +216,25 @@ def test_an_answer_is_nobody_elses(anna: ConsoleBrowser, console: ConsoleBrowser
     for path in ("", "/rows", "/cell", "/file?format=csv", "/points"):
         assert boss.send("GET", f"/api/statements/{name}{path}").status == 404
     assert boss.send("DELETE", f"/api/statements/{name}").status == 404
+
+
+def test_a_page_goes_on_when_its_server_was_started_again(tmp_path: Path) -> None:
+    settings = settings_of({"lake": sqlite_catalog(tmp_path)}, {}, users={"anna": PASSWORD})
+    with running_server(settings) as running:
+        uri = f"grpc://127.0.0.1:{running.port}"
+        again = settings.model_copy(
+            update={"server": settings.server.model_copy(update={"port": running.port})}
+        )
+    with console_over(uri, partial(Person, ConsoleTarget(uri))) as browser:
+        with running_server(again):
+            assert browser.log_in("anna", PASSWORD).status == 200
+            assert browser.get("health").status == 200
+        reply = browser.get("tables")
+        assert (reply.status, reply.sentence) == (
+            503,
+            "the server does not answer; the page goes on once it does.",
+        )
+        with running_server(again):
+            assert browser.get("names").document == {"columns": []}
+            _, state = ended(browser, "SELECT 1")
+            assert state["state"] == "finished"

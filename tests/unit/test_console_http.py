@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from thermocline.console import logins
 from thermocline.console.logins import BrowserLogins
 from thermocline.console.person import ConsoleTarget, LoginForm, Person
 from thermocline.console.routes import ROUTES
+from thermocline.console.runs import AnswerRoom, Run
 
 URI = "grpc://127.0.0.1:1"
 PASSWORD = "secret-of-anna"
@@ -326,3 +328,35 @@ def test_logins_are_bounded_for_one_and_for_all(monkeypatch: pytest.MonkeyPatch)
         Overloaded, match=r"^20 browsers are logged in at this console; try again later\.$"
     ):
         entered.enter(person("bob"))
+
+
+class Ended:
+    """Stands for a run of another login that has ended."""
+
+    state = "finished"
+    is_dropped = False
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
+
+def test_answers_of_all_logins_have_so_much_room_and_the_oldest_go() -> None:
+    room, answers = AnswerRoom(max_running=2, max_bytes=100), [Ended() for _ in range(3)]
+    answers[1].state = "running"
+    for answer in answers:
+        room.grow(cast("Run", answer), 45)
+    assert [answer.is_dropped for answer in answers] == [True, False, False]
+    room.grow(cast("Run", answers[1]), 60)
+    assert [answer.is_dropped for answer in answers] == [True, False, True]
+
+
+def test_so_many_statements_run_at_once() -> None:
+    room = AnswerRoom(max_running=1)
+    room.enter()
+    with pytest.raises(
+        LimitExceeded,
+        match=r"^1 statements run from this console; try again when one of them has ended\.$",
+    ):
+        room.enter()
+    room.leave()
+    room.enter()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from planner.errors import Overloaded
 from thermocline.console.person import Person
-from thermocline.console.runs import Runs
+from thermocline.console.runs import AnswerRoom, Runs
 
 #: A browser that asks nothing for so long is logged out.
 IDLE_S = 1_800.0
@@ -45,6 +45,7 @@ class BrowserLogins:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._logins: OrderedDict[str, Login] = OrderedDict()
+        self._room = AnswerRoom()
 
     def enter(self, person: Person) -> str:
         """Return the new cookie of a person.
@@ -62,7 +63,7 @@ class BrowserLogins:
                 ended.append(self._logins.pop(of_one[0]))
             is_full = len(self._logins) >= MAX_LOGINS
             if not is_full:
-                self._logins[cookie] = Login(person, Runs(person), now_s, now_s)
+                self._logins[cookie] = Login(person, Runs(person, self._room), now_s, now_s)
         _end(ended)
         if is_full:
             person.close()

@@ -28,17 +28,63 @@ MAX_BYTES = 64 << 20
 #: Answers of one login that can still be scrolled, and statements of it that run at once.
 _MAX_ANSWERS = 3
 _MAX_RUNNING = 3
-#: Of all logins together.
-_RUNNING = threading.BoundedSemaphore(24)
+#: Of all logins together: statements that run, and bytes of answers.
+_MAX_RUNNING_OF_ALL = 24
+_MAX_BYTES_OF_ALL = 1 << 30
 State = Literal["running", "finished", "failed", "cancelled"]
 #: The metadata of an answer's schema that names its cut.
 _CUT = b"thermocline.cut"
 
 
+class AnswerRoom:
+    """What all logins of a console share: so many statements at once, so many bytes of answers. Thread-safe."""
+
+    def __init__(
+        self, max_running: int = _MAX_RUNNING_OF_ALL, max_bytes: int = _MAX_BYTES_OF_ALL
+    ) -> None:
+        self._lock = threading.Lock()
+        self._max_running = max_running
+        self._max_bytes = max_bytes
+        self._running = 0
+        #: The oldest first.
+        self._sizes: OrderedDict[Run, int] = OrderedDict()
+
+    def enter(self) -> None:
+        """Count a statement that begins. Raises LimitExceeded: too many run."""
+        with self._lock:
+            if self._running >= self._max_running:
+                raise LimitExceeded(
+                    f"{self._max_running} statements run from this console; try again when one of them has ended."
+                )
+            self._running += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._running -= 1
+
+    def grow(self, run: Run, size: int) -> None:
+        """Count bytes of an answer; where that makes too many, the oldest answers go whose statements have ended."""
+        with self._lock:
+            self._sizes[run] = self._sizes.get(run, 0) + size
+            for old in list(self._sizes):
+                if sum(self._sizes.values()) <= self._max_bytes:
+                    return
+                if old.state != "running":
+                    del self._sizes[old]
+                    old.drop()
+
+    def forget(self, run: Run) -> None:
+        with self._lock:
+            self._sizes.pop(run, None)
+
+
 class Run:
     """One execution. Read by threads of requests while its own thread adds rows."""
 
-    def __init__(self, person: Person, sql: str, cut: str | None) -> None:
+    def __init__(self, person: Person, room: AnswerRoom, sql: str, cut: str | None) -> None:
+        """Begin it. Raises LimitExceeded: there is no room for one more."""
+        room.enter()
+        self._room = room
         self._person = person
         self._sql = sql
         self._requested_cut = cut
@@ -52,6 +98,7 @@ class Run:
         self.schema: pa.Schema | None = None
         self.rows = 0
         self.is_whole = False
+        self.is_dropped = False
         self.error: FederationError | None = None
         self._thread = threading.Thread(target=self._run, name="console-statement", daemon=True)
         self._thread.start()
@@ -74,6 +121,11 @@ class Run:
         table = pa.Table.from_batches(list(self._batches), self.schema)
         return table.slice(start, None if stop is None else max(0, stop - start))
 
+    def drop(self) -> None:
+        """Forget the rows, for others' to have room."""
+        self.is_dropped = True
+        self._batches = []
+
     def cancel(self) -> None:
         """End it on the server, too; what has arrived stays."""
         self._is_cancelled = True
@@ -84,7 +136,7 @@ class Run:
 
     def _run(self) -> None:
         try:
-            with _RUNNING, self._person.cursor(self._requested_cut) as cursor:
+            with self._person.cursor(self._requested_cut) as cursor:
                 self._cursor = cursor
                 if not self._is_cancelled:
                     cursor.execute(self._sql)
@@ -101,6 +153,7 @@ class Run:
         finally:
             self._cursor = None
             self._ended_s = time.monotonic()
+            self._room.leave()
 
     def _gather(self, cursor: flight_sql.Cursor) -> None:
         reader = cursor.fetch_record_batch()
@@ -112,6 +165,7 @@ class Run:
             self._batches.append(batch.slice(0, room))
             self.rows += min(room, batch.num_rows)
             self._bytes += batch.nbytes
+            self._room.grow(self, batch.nbytes)
             if batch.num_rows > room or self._bytes > MAX_BYTES:
                 with contextlib.suppress(DriverError):
                     cursor.adbc_cancel()
@@ -122,8 +176,9 @@ class Run:
 class Runs:
     """Those of one login, the newest few. Thread-safe."""
 
-    def __init__(self, person: Person) -> None:
+    def __init__(self, person: Person, room: AnswerRoom) -> None:
         self._person = person
+        self._room = room
         self._lock = threading.Lock()
         self._statements: OrderedDict[str, Run] = OrderedDict()
 
@@ -140,17 +195,17 @@ class Runs:
                     f"{_MAX_RUNNING} statements of this login are running; cancel one, or wait for it."
                 )
             name = secrets.token_urlsafe(9)
-            self._statements[name] = Run(self._person, sql, cut)
+            self._statements[name] = Run(self._person, self._room, sql, cut)
             ended = [key for key, each in self._statements.items() if each.state != "running"]
             for key in ended[: max(0, len(self._statements) - _MAX_ANSWERS)]:
-                del self._statements[key]
+                self._room.forget(self._statements.pop(key))
             return name
 
     def statement(self, name: str) -> Run:
         """Return one of them. Raises UnknownTable: it is of another login, or its answer was dropped for newer ones."""
         with self._lock:
             statement = self._statements.get(name)
-        if statement is None:
+        if statement is None or statement.is_dropped:
             raise UnknownTable(
                 "this answer is no longer in the console's memory; run the statement again."
             )
@@ -162,3 +217,4 @@ class Runs:
             self._statements.clear()
         for statement in statements:
             statement.cancel()
+            self._room.forget(statement)
