@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between two rounds at least, and how many times as long as a round's work the pause is.
 _PAUSE_S, _PAUSES = 1.0, 20
-#: Ends once nobody looked for so long.
+#: Ends after so long without a look.
 _IDLE_S = 60.0
 #: How long one who looks at tables for the first time waits for a round.
 FIRST_S = 5.0
@@ -135,6 +135,8 @@ class TableSurvey:
         self._looking: dict[int, tuple[Collection[TableName], float]] = {}
         self._newest = Survey()
         self._rounds = 0
+        #: Someone looks at tables that no round had.
+        self._has_new = False
         # Of the thread alone.
         self._brokers: Brokers | None = None
         self._pins: dict[TableName, _Pinned] = {}
@@ -156,6 +158,8 @@ class TableSurvey:
             self._looking[id(tables)] = tables, now_s
             self._begin()
             if is_new and any(table not in self._newest.tables for table in tables):
+                self._has_new = True
+                self._changed.notify_all()
                 # A round under way may have begun before.
                 awaited, until_s = self._rounds + 2, now_s + FIRST_S
                 while self._rounds < awaited and (left_s := until_s - self._clock()) > 0:
@@ -168,6 +172,7 @@ class TableSurvey:
     def stop(self) -> None:
         self._stopped.set()
         with self._changed:
+            self._changed.notify_all()
             thread = self._thread
         if thread is not None:
             thread.join(FIRST_S)
@@ -195,10 +200,13 @@ class TableSurvey:
             except Exception:  # noqa: BLE001  a bug of ours must not end what others look at
                 _log.exception("surveying tables failed")
             worked_s += self._processor_s() - began_s
-            self._stopped.wait(max(_PAUSE_S, _PAUSES * worked_s))
+            with self._changed:
+                pause_s = max(_PAUSE_S, _PAUSES * worked_s)
+                self._changed.wait_for(lambda: self._stopped.is_set() or self._has_new, pause_s)
+                self._has_new = False
 
     def _wanted(self) -> Collection[TableName] | None:
-        """Return the tables that were looked at lately; None: nobody looks."""
+        """Return the tables that were looked at lately; None: there were none."""
         since_s = self._clock() - _IDLE_S
         self._looking = {
             key: entry for key, entry in self._looking.items() if entry[1] > since_s

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SQL = "SELECT * FROM system.tails ORDER BY table_catalog, table_schema, table_name, kafka_partition"
 _NAME = itemgetter("table_catalog", "table_schema", "table_name")
-#: How long a server may take to read what nobody looked at before, and how often it is asked.
+#: How long a server may take to read tables that were not looked at before, and how often it is asked.
 _READ_S, _AGAIN_S = 60.0, 1.0
 
 

@@ -102,17 +102,17 @@ class TableList:
                 topics[cluster_of(entry.status.topic)].add(entry.status.topic)
         now_s = time.monotonic()
         rows = []
-        for name in sorted(topics):
-            cluster = survey.clusters[name]
+        for cluster_name in sorted(topics):
+            cluster = survey.clusters[cluster_name]
             age_s = None if cluster.answered_s is None else now_s - cluster.answered_s
             rows.append(
                 {
-                    "cluster": name,
+                    "cluster": cluster_name,
                     "cluster_id": cluster.cluster_id,
                     "state": _state(cluster.error, age_s),
                     "error": cluster.error,
                     "answered_age_s": age_s,
-                    "topics": len(topics[name]),
+                    "topics": len(topics[cluster_name]),
                 }
             )
         return pa.Table.from_pylist(rows, SYSTEM_SCHEMAS["brokers"])

@@ -1,6 +1,6 @@
 """``system.statements`` and ``system.sessions``: what runs and what ran, as those may see it who ask.
 
-A statement that ends costs an entry here and no more: what it read is looked up when somebody asks for the list. Those that
+A statement that ends costs an entry here and no more: what it read is looked up when the list is asked for. Those that
 read no table, as the list itself, are left out then.
 """
 
@@ -138,7 +138,7 @@ class StatementList:
 
 
 def _is_own(asker: Session, owner: Session) -> bool:
-    """Whether both are of one user. Anonymous callers are nobody in particular: theirs is their session."""
+    """Whether both are of one user; an anonymous caller has nothing but the session."""
     return owner.id == asker.id if asker.user is None else owner.user == asker.user
 
 
