@@ -32,11 +32,9 @@ class FixedPerson(Person):
         super().__init__(ConsoleTarget(URI), credentials)
         self.statements: list[str] = []
 
-    def ask(
-        self, sql: str, cut: str | None = None, parameters: Sequence[str] | None = None
-    ) -> pa.Table:
+    def _ask(self, sql: str, cut: str | None, parameters: Sequence[str] | None) -> pa.Table:
         if sql.startswith("SELECT current_user"):
-            if self._credentials.password != PASSWORD:
+            if self._credentials.password != PASSWORD and self._credentials.user:
                 raise NotLetIn("the password is wrong.")
             return pa.table({"name": [self._credentials.user]})
         self.statements.append(sql)
@@ -293,6 +291,28 @@ def test_names_go_into_sql_quoted(state: dict[str, object]) -> None:
         "table_catalog = 'la''ke' AND table_schema = 'n\"et' AND table_name = 'fl;ows'" in facts
     )
     assert seam.startswith('SELECT * FROM "la\'ke"."n""et"."fl;ows$seam" ')
+
+
+def test_a_login_without_a_name_is_for_addresses(browser: ConsoleBrowser) -> None:
+    """A name of another site may come to mean this machine: what needs no login would answer that site."""
+    name = f"elsewhere.example:{browser.port}"
+    reply = browser.send("POST", "/api/login", b"{}", host=name, origin=f"http://{name}")
+    assert reply.status == 400
+    assert reply.sentence == (
+        "without a user the console is open under its address alone; name it by its IP address, or as localhost."
+    )
+    for host in (
+        f"localhost:{browser.port}",
+        f"[::1]:{browser.port}",
+        f"127.0.0.1:{browser.port}",
+    ):
+        let_in = browser.send("POST", "/api/login", b"{}", host=host, origin=f"http://{host}")
+        assert let_in.status == 200
+    body = json.dumps({"user": "anna", "password": PASSWORD}).encode()
+    assert (
+        browser.send("POST", "/api/login", body, host=name, origin=f"http://{name}").status
+        == 200
+    )
 
 
 class Clock:

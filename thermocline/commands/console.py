@@ -20,6 +20,7 @@ Examples:
   thermocline console --server grpc+tls://db.example --host 0.0.0.0 --tls-certificate c.pem --tls-key k.pem
 """
 _DEFAULT_PORT = 8337
+_TIDY_S = 0.5
 _CONSOLE_THREAD = "console-http"
 
 
@@ -105,8 +106,8 @@ def command(chosen: ConsoleOptions) -> None:
         f"thermocline: the console of {uri} is on {scheme}://{host}:{server.port}/", err=True
     )
     # A signal that another thread gets does not wake a wait without end.
-    while not ended.wait(0.1):
-        pass
+    while not ended.wait(_TIDY_S):
+        application.tidy()
     server.stop()
     application.close()
 

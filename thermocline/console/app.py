@@ -25,6 +25,7 @@ from planner.errors import (
     FederationError,
     InternalError,
     LimitExceeded,
+    NotAllowed,
     Overloaded,
     RequestError,
     StalePlan,
@@ -84,6 +85,10 @@ class ConsoleApplication:
         self._entering = 0
         self._files = _static_files()
         self._is_open: tuple[bool, float] | None = None
+
+    def tidy(self) -> None:
+        """End the logins that are over: their passwords stay in memory no longer."""
+        self._logins.tidy()
 
     def close(self) -> None:
         self._logins.close()
@@ -151,6 +156,10 @@ class ConsoleApplication:
         if token and user:
             raise BadParameter(
                 "log in with a name and a password, or with a token, not with both."
+            )
+        if not (token or user or guard.is_address(request.headers.get("host", ""))):
+            raise NotAllowed(
+                "without a user the console is open under its address alone; name it by its IP address, or as localhost."
             )
         credentials = LoginForm(user or None, password if user else None, token or None)
         person = await self._on_entry(functools.partial(self._person, credentials))

@@ -6,6 +6,7 @@ cookie is read by no script and sent by no other site; a request that changes so
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 
 from starlette.requests import Request
@@ -54,6 +55,18 @@ def is_foreign(request: Request) -> bool:
     host, origin = request.headers.get("host"), request.headers.get("origin", "")
     # A proxy in front may speak TLS where this process does not: the host is compared, not the scheme.
     return not host or origin.partition("://")[2] != host
+
+
+def is_address(host: str) -> bool:
+    """Return whether a Host header has an IP address or localhost, and no name that its owner may turn to another machine."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    if name.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def cookie_name(port: int, *, is_secure: bool) -> str:

@@ -33,6 +33,9 @@ class Login:
     #: Requests of it on threads: counted by the event loop alone.
     at_work: int = 0
 
+    def is_over(self, now_s: float) -> bool:
+        return now_s - self.used_s > IDLE_S or now_s - self.began_s > AGE_S
+
     def close(self) -> None:
         self.statements.close()
         self.person.close()
@@ -73,15 +76,20 @@ class BrowserLogins:
         return cookie
 
     def login(self, cookie: str | None) -> Login | None:
-        """Return the login of a cookie, in use again; None: there is none, or it is over."""
+        """Return the login of a cookie, in use again; None: there is none, or it is over. Waits for nothing."""
         now_s = self._now_s()
         with self._lock:
-            ended = self._take_old(now_s)
             login = self._logins.get(cookie or "")
-            if login is not None:
-                login.used_s = now_s
-        _end(ended)
+            if login is None or login.is_over(now_s):
+                return None
+            login.used_s = now_s
         return login
+
+    def tidy(self) -> None:
+        """End those that are over, which may take as long as the server takes to answer."""
+        with self._lock:
+            ended = self._take_old(self._now_s())
+        _end(ended)
 
     def leave(self, cookie: str | None) -> None:
         with self._lock:
@@ -96,11 +104,7 @@ class BrowserLogins:
         _end(ended)
 
     def _take_old(self, now_s: float) -> list[Login]:
-        over = [
-            key
-            for key, each in self._logins.items()
-            if now_s - each.used_s > IDLE_S or now_s - each.began_s > AGE_S
-        ]
+        over = [key for key, each in self._logins.items() if each.is_over(now_s)]
         return [self._logins.pop(key) for key in over]
 
 

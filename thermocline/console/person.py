@@ -91,7 +91,8 @@ class Person:
         self._is_closed = False
         self._polls: OrderedDict[str, Poll] = OrderedDict()
         self._digests: OrderedDict[str, None] = OrderedDict()
-        [row] = self.ask("SELECT current_user AS name").to_pylist()
+        # Not asked again where it is refused: the server counts wrong passwords.
+        [row] = self._ask("SELECT current_user AS name", None, None).to_pylist()
         self.name: str = row["name"] or credentials.user or ""
 
     @contextlib.contextmanager

@@ -17,9 +17,17 @@ let session = null;
 let leave = null;
 let visits = 0;
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function address() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const parts = path.split("/").map(decodeURIComponent);
+  const parts = path.split("/").map(decoded);
   const name = Object.hasOwn(PAGES, parts[0]) ? parts[0] : "tables";
   return { name, parts: parts.slice(1), query: new URLSearchParams(query ?? "") };
 }
@@ -67,6 +75,7 @@ async function logOut() {
   }
 }
 
+// Whether it worked; else `errors` says why not.
 async function logIn(credentials, errors) {
   try {
     await post("login", credentials);
@@ -74,8 +83,10 @@ async function logIn(credentials, errors) {
     sessionStorage.removeItem("logged-out");
     await open();
     main.focus({ preventScroll: true });
+    return true;
   } catch (error) {
     put(errors, problem(error));
+    return false;
   }
 }
 
@@ -89,7 +100,7 @@ async function drawLogin(sentence) {
   } catch (error) {
     put(errors, problem(error));
   }
-  if (server.is_open && !sentence && !sessionStorage.getItem("logged-out")) return logIn({}, errors);
+  if (server.is_open && !sentence && !sessionStorage.getItem("logged-out") && (await logIn({}, errors))) return;
   const field = (label, name, type, complete) =>
     el("label", {}, label, el("input", { name, type, autocomplete: complete, autocapitalize: "none", spellcheck: "false" }));
   const submit = (event) => {
