@@ -146,6 +146,15 @@ def test_an_answer_keeps_every_digit_and_its_cut(anna: ConsoleBrowser) -> None:
     ]
 
 
+def test_a_setting_of_one_statement_is_of_no_other(anna: ConsoleBrowser) -> None:
+    for _ in range(4):
+        _, state = ended(anna, "SET freshness = 'cold'")
+        assert state["state"] == "finished"
+    _, state = ended(anna, "SELECT id FROM lake.net.events")
+    assert state["rows"] == 11
+    assert len(anna.get("seam", **EVENTS).document["seam"]) == 2
+
+
 def test_an_error_is_the_servers_sentence(anna: ConsoleBrowser) -> None:
     _, state = ended(anna, "SELECT nothing FROM lake.net.events")
     assert state["state"] == "failed"

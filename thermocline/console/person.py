@@ -96,10 +96,13 @@ class Person:
         self.name: str = row["name"] or credentials.user or ""
 
     @contextlib.contextmanager
-    def cursor(self, cut: str | None = None) -> Iterator[flight_sql.Cursor]:
+    def cursor(
+        self, cut: str | None = None, *, changes_session: bool = False
+    ) -> Iterator[flight_sql.Cursor]:
         """Lend a cursor, whose statements read ``cut`` if there is one; what the driver raises becomes ours.
 
-        A connection that met the end of its server, or of its session, is not used again.
+        A connection that met the end of its server, or of its session, is not used again; nor is one whose session a
+        statement changes.
         """
         connection = self._connection()
         is_usable = False
@@ -108,12 +111,12 @@ class Person:
                 if cut is not None:
                     cursor.adbc_statement.set_options(**{f"{_HEADER}thermocline-cut": cut})
                 yield cursor
-            is_usable = True
+            is_usable = not changes_session
         except (NoServer, NotLetIn):
             self._forget_idle()
             raise
         except FederationError:
-            is_usable = True
+            is_usable = not changes_session
             raise
         finally:
             self._give_back(connection, is_usable=is_usable)

@@ -32,6 +32,8 @@ _MAX_RUNNING = 3
 _MAX_RUNNING_OF_ALL = 24
 _MAX_BYTES_OF_ALL = 1 << 30
 State = Literal["running", "finished", "failed", "cancelled"]
+#: What statements begin with that leave their session as it is; after others it is ended.
+_READING = ("SELECT", "FROM", "WITH", "VALUES", "EXPLAIN", "DESCRIBE", "SHOW", "TABLE")
 #: The metadata of an answer's schema that names its cut.
 _CUT = b"thermocline.cut"
 
@@ -136,7 +138,8 @@ class Run:
 
     def _run(self) -> None:
         try:
-            with self._person.cursor(self._requested_cut) as cursor:
+            reads = self._sql.lstrip("( \t\r\n")[:8].upper().startswith(_READING)
+            with self._person.cursor(self._requested_cut, changes_session=not reads) as cursor:
                 self._cursor = cursor
                 if not self._is_cancelled:
                     cursor.execute(self._sql)
