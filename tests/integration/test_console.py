@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+import re
+import signal
+import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -14,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 from planner.schema import Column
+from tests.fixtures.certificates import Authority
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, settings_of, sqlite_catalog
 from tests.harness.console_browser import ConsoleBrowser, console_over
@@ -247,3 +255,42 @@ def test_a_page_goes_on_when_its_server_was_started_again(tmp_path: Path) -> Non
             assert browser.get("names").document == {"columns": []}
             _, state = ended(browser, "SELECT 1")
             assert state["state"] == "finished"
+
+
+def test_the_command_serves_over_tls_until_it_is_told_to_end(
+    served: SqlServer, authority: Authority, tmp_path: Path
+) -> None:
+    pem = authority.server()
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificate.write_bytes(pem.certificate)
+    key.write_bytes(pem.key)
+    command = [
+        sys.executable,
+        "-m",
+        "thermocline",
+        "console",
+        "--server",
+        served.uri,
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(
+        [*command, "--tls-certificate", str(certificate), "--tls-key", str(key)],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as console:
+        assert console.stderr is not None
+        try:
+            said = console.stderr.readline()
+            match = re.search(r"is on https://127\.0\.0\.1:(\d+)/$", said)
+            assert match is not None, said
+            trusted = ssl.create_default_context(cadata=authority.certificate.decode())
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", int(match[1]), context=trusted
+            )
+            with contextlib.closing(connection):
+                connection.request("GET", "/")
+                assert b"<title>Thermocline</title>" in connection.getresponse().read()
+        finally:
+            console.send_signal(signal.SIGTERM)
+            assert console.wait(30) == 0

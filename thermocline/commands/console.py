@@ -89,13 +89,21 @@ def command(chosen: ConsoleOptions) -> None:
     )
     log_in = functools.partial(Person, ConsoleTarget(uri, roots))
     application = ConsoleApplication(uri, log_in, is_secure=tls is not None)
-    server = HttpServer(
-        application,
-        address=(chosen.host, chosen.port),
-        name=_CONSOLE_THREAD,
-        setting="--port",
-        tls=tls,
-    )
+    try:
+        server = HttpServer(
+            application,
+            address=(chosen.host, chosen.port),
+            name=_CONSOLE_THREAD,
+            setting="--port",
+            tls=tls,
+        )
+    except BadConfig as error:
+        if "port" in error.facts:
+            raise
+        # What listens is the server's code, too: its sentence names settings.
+        raise BadConfig(
+            "--tls-certificate or --tls-key cannot be used: a file is missing or is not valid."
+        ) from error
     application.port = server.port
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
