@@ -281,9 +281,12 @@ def test_a_table_needs_its_three_names(anna: ConsoleBrowser) -> None:
 
 def test_names_go_into_sql_quoted(state: dict[str, object]) -> None:
     persons: list[FixedPerson] = []
-    with console_over(
-        URI, lambda c: persons.append(FixedPerson(c, state)) or persons[-1]
-    ) as anna:  # type: ignore[func-returns-value]
+
+    def log_in(credentials: LoginForm) -> FixedPerson:
+        persons.append(FixedPerson(credentials, state))
+        return persons[-1]
+
+    with console_over(URI, log_in) as anna:
         anna.log_in("anna", PASSWORD)
         anna.get("seam", catalog="la'ke", schema='n"et', table="fl;ows")
     facts, seam = persons[0].statements

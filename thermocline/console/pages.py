@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import BadParameter
-from planner.names import Side
-from planner.schema import KAFKA_ERROR
+from planner.names import KAFKA_ERROR, Side
 from planner.sql_text import identifier, literal
 from thermocline.console import cells
 from thermocline.console.person import Document, Person
