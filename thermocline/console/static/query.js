@@ -42,7 +42,9 @@ export function open(main, at, session) {
   drawHistory();
   get("names").then((document) => editor.complete(document.columns), () => {});
   editor.focus();
-  if (at.query.get("sql")) run();
+  // A link of someone else's fills the editor only: to run it is for who reads it.
+  if (sessionStorage.getItem("run-next") === at.query.get("sql") && at.query.get("sql")) run();
+  sessionStorage.removeItem("run-next");
 
   function drawCut() {
     lockedCut = lock.checked ? cut : null;

@@ -20,6 +20,7 @@ export function open(main, at) {
   const history = histories.get(key) ?? { ages: [], publishes: [], snapshot: null };
   histories.set(key, history);
 
+  const sample = `FROM ${[catalog, schema, name].map(identifier).join(".")} LIMIT 100`;
   const seam = new Seam();
   const problems = el("div");
   const state = el("span");
@@ -47,7 +48,7 @@ const publishes = el("ol", { class: "publishes" });
   put(main,
     el("div", { class: "bar" },
       el("h1", {}, el("a", { href: "#/tables" }, "Tables"), " / ", `${catalog}.${schema}.${name}`), state,
-      el("a", { class: "right", href: `#/query?sql=${encodeURIComponent(`FROM ${[catalog, schema, name].map(identifier).join(".")} LIMIT 100`)}` }, "Query it")),
+      el("a", { class: "right", href: `#/query?sql=${encodeURIComponent(sample)}`, onclick: () => sessionStorage.setItem("run-next", sample) }, "Query it")),
     problems, advice, facts,
     el("section", { class: "panel", "aria-label": "Seam" },
       el("div", { class: "bar" }, el("h2", {}, "The seam"), modes,
