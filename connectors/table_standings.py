@@ -101,7 +101,7 @@ Measured: TypeAlias = Mapping[str, LogBounds | FederationError]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class BrokerLook:
     """What brokers say beside offsets: first records not tiered and newest times by address and partition, and retention."""
 
     samples: Mapping[tuple[str, int], Sample] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Look:
 
 
 class BrokerFacts:
-    """Asks the brokers of all clusters for what a ``Look`` has. Thread-safe."""
+    """Asks the brokers of all clusters for what a ``BrokerLook`` has. Thread-safe."""
 
     def __init__(self, clusters: Mapping[str, Mapping[str, str]]) -> None:
         """Raises BadConfig as ``KafkaClusters``."""
@@ -154,7 +154,7 @@ def standings(
                 {span.partition: span for _, span in spans if len(span)}
             )
     ranges = {topic: tuple(spans.values()) for topic, spans in waiting.items()}
-    look = _look_once(clusters, ranges, bounds) if ranges else Look()
+    look = _look_once(clusters, ranges, bounds) if ranges else BrokerLook()
     statuses = []
     for name, pin in pinned.items():
         if isinstance(pin, FederationError):
@@ -175,7 +175,7 @@ def _look_once(
     clusters: Mapping[str, Mapping[str, str]],
     ranges: Mapping[str, tuple[OffsetRange, ...]],
     bounds: Measured,
-) -> Look:
+) -> BrokerLook:
     brokers = BrokerFacts(clusters)
     with ThreadPoolExecutor(3) as pool:
         sampling = pool.submit(brokers.samples, ranges)
@@ -183,7 +183,7 @@ def _look_once(
             brokers.newest, {topic: partitions(bounds[topic]) for topic in ranges}
         )
         keeping = pool.submit(brokers.retention, sorted(ranges))
-        return Look(sampling.result(), dating.result(), keeping.result())
+        return BrokerLook(sampling.result(), dating.result(), keeping.result())
 
 
 def partitions(bounds: LogBounds | FederationError) -> list[int]:
@@ -238,7 +238,7 @@ def untiered_of(
 
 
 def standing(
-    pin: Pin, untiered: Untiered, look: Look, *, published_ms: int | None, now_ms: int
+    pin: Pin, untiered: Untiered, look: BrokerLook, *, published_ms: int | None, now_ms: int
 ) -> TableStatus:
     """Describe a bound table whose log could be measured."""
     mark = pin.watermark

@@ -20,7 +20,7 @@ from connectors.iceberg.pin_cache import PinCache
 from connectors.kafka.samples import Sample
 from connectors.table_standings import (
     PINS_AT_ONCE,
-    Look,
+    BrokerLook,
     TableStatus,
     measured,
     or_error,
@@ -185,7 +185,7 @@ class TableSurvey:
     def _run(self) -> None:
         while True:
             with self._changed:
-                names = self._wanted()
+                names = self._in_view()
                 if names is None or self._stopped.is_set():
                     self._thread = None
                     return
@@ -205,7 +205,7 @@ class TableSurvey:
                 self._changed.wait_for(lambda: self._stopped.is_set() or self._has_new, pause_s)
                 self._has_new = False
 
-    def _wanted(self) -> Collection[TableName] | None:
+    def _in_view(self) -> Collection[TableName] | None:
         """Return the tables that were looked at lately; None: there were none."""
         since_s = self._clock() - _IDLE_S
         self._looking = {
@@ -327,9 +327,11 @@ class TableSurvey:
         self,
         waiting: Mapping[tuple[str, int], OffsetRange],
         bounds: Mapping[str, LogBounds | FederationError],
-    ) -> Look:
+    ) -> BrokerLook:
         """Ask brokers for what is not known of these topics, or has changed."""
         logs = {topic: each for topic, each in bounds.items() if isinstance(each, LogBounds)}
+        if not logs:
+            return BrokerLook()
         if self._brokers is None:
             self._brokers = self._make_brokers()
         now_s = self._clock()
@@ -351,11 +353,11 @@ class TableSurvey:
             for key, at_ms in newest.items():
                 self._dated[key[0]][1][key] = at_ms
         self._sample(waiting, now_s)
-        return Look(
+        return BrokerLook(
             {
                 key: entry
                 for key, span in waiting.items()
-                if (entry := self._known_sample(key, span)) is not None
+                if (entry := self._sample_at(key, span)) is not None
             },
             {key: at for _, dated in self._dated.values() for key, at in dated.items()},
             self._retained,
@@ -378,7 +380,7 @@ class TableSurvey:
         for key in new[:_SAMPLES]:
             self._samples[key] = waiting[key].start, read.get(key), now_s
 
-    def _known_sample(self, key: tuple[str, int], span: OffsetRange) -> Sample | None:
+    def _sample_at(self, key: tuple[str, int], span: OffsetRange) -> Sample | None:
         start, first, _ = self._samples.get(key, (None, None, 0.0))
         return first if start == span.start else None
 

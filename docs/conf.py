@@ -27,6 +27,7 @@ NAVIGATION = {
         "security",
         "production",
         "operating",
+        "system-tables",
         "tiering",
         "table-properties",
         "cli",

@@ -39,8 +39,8 @@ class TableFigures:
 
 def state_of(table: TableFigures) -> tuple[str, str | None]:
     """Return the worst that is true of a table, in one word, and what to do; nothing where all is well."""
-    kept_s = table.retention_s
-    left_s = None if kept_s is None or table.lag_s is None else kept_s - table.lag_s
+    retention_s = table.retention_s
+    left_s = None if retention_s is None or table.lag_s is None else retention_s - table.lag_s
     fullness = max(table.rows / table.max_rows, table.size / table.max_size)
     if table.error is not None:
         return "failing", f"Statements on it fail ({table.error}); do as the error's text says."
@@ -64,7 +64,7 @@ def state_of(table: TableFigures) -> tuple[str, str | None]:
             "stopped",
             f"Reading its tail has stopped ({table.follower_error}); the server's log says where.",
         )
-    old = 0.0 if kept_s is None or table.lag_s is None else table.lag_s / kept_s
+    old = 0.0 if retention_s is None or table.lag_s is None else table.lag_s / retention_s
     if max(fullness, old) > PRESSURE_SHARE:
         return (
             "late",

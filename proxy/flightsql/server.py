@@ -177,7 +177,7 @@ def start(
         BadConfig: the address cannot be listened on, or the certificate is not usable.
     """
     ended = EndedStatements(with_text=options.audit_text)
-    calls = Calls(journals=(*options.journals, ended.note))
+    calls = Calls(journals=(*options.journals, ended.records.note))
     sessions = Sessions(backend.browser, policy, options, clock_s)
     statements = StatementList(calls, sessions, policy, ended)
     streams = StreamQueue(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -151,6 +153,35 @@ class CallRecord:
         if self._about is not None:
             return self._about()
         return None if self._sql is None else TicketSummary(self._sql, {})
+
+
+class EndedRecords:
+    """Records of statements that ended lately, until they are taken. Thread-safe."""
+
+    def __init__(self, most: int, max_bytes: int) -> None:
+        """``max_bytes`` of texts and tickets; the oldest go first."""
+        self._most, self._max_bytes = most, max_bytes
+        self._lock = threading.Lock()
+        self._records: deque[CallRecord] = deque()
+        self._bytes = 0
+
+    def note(self, record: CallRecord) -> None:
+        """Keep a call that is over; a ``Journal``."""
+        if record.outcome is None or record.session is None or not record.is_statement:
+            return
+        with self._lock:
+            self._records.append(record)
+            self._bytes += record.size
+            while len(self._records) > self._most or self._bytes > self._max_bytes:
+                self._bytes -= self._records.popleft().size
+
+    def take(self) -> list[CallRecord]:
+        """Return them, oldest first, and forget them."""
+        with self._lock:
+            records = list(self._records)
+            self._records.clear()
+            self._bytes = 0
+        return records
 
 
 #: Where a record goes when its call is over.

@@ -13,7 +13,7 @@ from planner.errors import RequestError, UnknownTable, UnsupportedStatement
 from planner.names import Side, TableName
 from planner.reading.needs import StatementNeeds
 from planner.seam.time_travel import names_cut
-from planner.statement.ast import Node
+from planner.statement.ast import Node, fold
 from planner.statement.conditions import Positions, conjuncts
 from planner.statement.dotted_names import AddressableTable, Path, may_name_paths
 from planner.statement.gate import check_text
@@ -393,7 +393,8 @@ class StatementParser:
             lifts = Lifts(shape)
             self._once.keep(("lifted", shape.outline), (), chars=len(sql))
         named = references(document)
-        is_of_system = bool(named) and all(map(system_table_of, named))
+        listings = map(_listing_of, named)
+        is_of_system = bool(named) and all(each and each[0] == SYSTEM for each in listings)
         return _Tree(sql, document, named, lifts, is_of_system)
 
     def _resolved(
@@ -456,8 +457,13 @@ def listing_name(listing: Listing) -> str:
 
 def _listing_of(reference: TableReference) -> Listing | None:
     """Which of the tables that every server has a reference means; None: one of a catalog."""
-    for schema, named in ((INFORMATION_SCHEMA, listing_of), (SYSTEM, system_table_of)):
-        name = named(reference)
-        if name is not None:
-            return schema, name
-    return None
+    schema = fold(reference.schema or "")
+    named = _LISTINGS.get(schema)
+    name = None if named is None else named(reference)
+    return None if name is None else (schema, name)
+
+
+_LISTINGS: Mapping[str, Callable[[TableReference], str | None]] = {
+    INFORMATION_SCHEMA: listing_of,
+    SYSTEM: system_table_of,
+}

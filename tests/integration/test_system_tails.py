@@ -117,7 +117,7 @@ def test_grants_hide_tables_and_close_numbers(kafka: Kafka, tmp_path: Path) -> N
             for namespace in ("shop", "net")
         )
 
-        def asked(user: str, sql: str) -> list[dict[str, Any]]:
+        def ask_as(user: str, sql: str) -> list[dict[str, Any]]:
             with server.cursor(username=user, password=USERS[user]) as cursor:
                 cursor.execute(sql)
                 rows: list[dict[str, Any]] = cursor.fetch_arrow_table().to_pylist()
@@ -125,25 +125,25 @@ def test_grants_hide_tables_and_close_numbers(kafka: Kafka, tmp_path: Path) -> N
 
         tails = "SELECT * FROM system.tails ORDER BY table_schema"
         whole = until(
-            lambda: asked("ada", tails), lambda rows: all(row["state"] == "ok" for row in rows)
+            lambda: ask_as("ada", tails), lambda rows: all(row["state"] == "ok" for row in rows)
         )
         assert [(row["table_schema"], row["lag"]) for row in whole] == [
             (net.schema, 5),
             (shop.schema, 5),
         ]
-        [closed] = asked("bob", tails)
-        told = {name: value for name, value in closed.items() if value is not None}
-        assert told == {
+        [closed] = ask_as("bob", tails)
+        values = {name: value for name, value in closed.items() if value is not None}
+        assert values == {
             "table_catalog": "lake",
             "table_schema": "shop",
             "table_name": "sales",
             "state": "closed",
             "advice": "You see some of its rows only, so its numbers are closed; read the table itself.",
         }
-        assert asked("eve", tails) == []
+        assert ask_as("eve", tails) == []
         catalogs = "SELECT name, tables FROM system.catalogs"
-        assert asked("ada", catalogs) == [{"name": "lake", "tables": 2}]
-        assert asked("bob", catalogs) == [{"name": "lake", "tables": 1}]
-        assert asked("eve", catalogs) == []
-        assert asked("eve", "SELECT * FROM system.brokers") == []
-        assert [row["topics"] for row in asked("bob", "SELECT * FROM system.brokers")] == [1]
+        assert ask_as("ada", catalogs) == [{"name": "lake", "tables": 2}]
+        assert ask_as("bob", catalogs) == [{"name": "lake", "tables": 1}]
+        assert ask_as("eve", catalogs) == []
+        assert ask_as("eve", "SELECT * FROM system.brokers") == []
+        assert [row["topics"] for row in ask_as("bob", "SELECT * FROM system.brokers")] == [1]

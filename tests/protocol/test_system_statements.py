@@ -53,7 +53,7 @@ def table(server: SqlServer) -> TableName:
     return server.create_plain(pa.table({"a": [1, 2, 3]}))
 
 
-def asked(server: SqlServer, user: str, sql: str) -> list[dict[str, Any]]:
+def ask_as(server: SqlServer, user: str, sql: str) -> list[dict[str, Any]]:
     with server.cursor(username=user, password=USERS[user]) as cursor:
         cursor.execute(sql)
         rows: list[dict[str, Any]] = cursor.fetch_arrow_table().to_pylist()
@@ -62,7 +62,7 @@ def asked(server: SqlServer, user: str, sql: str) -> list[dict[str, Any]]:
 
 def listed(server: SqlServer, user: str, sql: str) -> list[dict[str, Any]]:
     """What a user sees of the statements with this text."""
-    rows = asked(server, user, "SELECT * FROM system.statements ORDER BY started")
+    rows = ask_as(server, user, "SELECT * FROM system.statements ORDER BY started")
     return [row for row in rows if row["sql"] == sql]
 
 
@@ -77,14 +77,14 @@ def ended(server: SqlServer, user: str, sql: str) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def running(server: SqlServer, user: str) -> Iterator[tuple[str, list[str]]]:
-    """Run ``LONG`` until it is cancelled; give its id and, afterwards, what its client was told."""
-    told: list[str] = []
+    """Run ``LONG`` until it is cancelled; give its id and, afterwards, the messages that its client got."""
+    messages: list[str] = []
 
     def run() -> None:
         try:
-            asked(server, user, LONG)
+            ask_as(server, user, LONG)
         except adbc.Error as error:
-            told.append(str(error))
+            messages.append(str(error))
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -92,7 +92,7 @@ def running(server: SqlServer, user: str) -> Iterator[tuple[str, list[str]]]:
     rows: list[dict[str, Any]] = []
     while not rows and time.monotonic() < until_s:
         rows = [row for row in listed(server, user, LONG) if row["state"] == "running"]
-    yield rows[0]["id"], told
+    yield rows[0]["id"], messages
     thread.join(SOON_S)
     assert not thread.is_alive()
 
@@ -101,7 +101,7 @@ def test_a_statement_that_ended_says_what_the_audit_log_says(
     server: SqlServer, table: TableName, audit: Path
 ) -> None:
     sql = f"SELECT a, 'ended' FROM {table}"
-    assert len(asked(server, "ada", sql)) == 3
+    assert len(ask_as(server, "ada", sql)) == 3
     [row] = ended(server, "ada", sql)
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
     [line] = [line for line in lines if line.get("sql") == sql]
@@ -121,35 +121,35 @@ def test_a_statement_that_ended_says_what_the_audit_log_says(
 
 def test_others_see_nothing_of_it_and_admins_all(server: SqlServer, table: TableName) -> None:
     sql = f"SELECT a, 'mine' FROM {table}"
-    asked(server, "ada", sql)
+    ask_as(server, "ada", sql)
     assert len(ended(server, "ada", sql)) == 1
     assert [len(listed(server, user, sql)) for user in ("bob", "eve")] == [0, 1]
     users = "SELECT DISTINCT user FROM system.sessions"
     with server.cursor(username="ada", password="a") as cursor:
         cursor.execute("SELECT 1")
-        assert asked(server, "bob", users) == [{"user": "bob"}]
-        assert {"ada", "eve"} <= {row["user"] for row in asked(server, "eve", users)}
-    own = asked(server, "bob", "SELECT * FROM system.sessions WHERE is_own")
+        assert ask_as(server, "bob", users) == [{"user": "bob"}]
+        assert {"ada", "eve"} <= {row["user"] for row in ask_as(server, "eve", users)}
+    own = ask_as(server, "bob", "SELECT * FROM system.sessions WHERE is_own")
     assert [(row["user"], row["calls"], row["catalog"]) for row in own] == [("bob", 1, "lake")]
 
 
 def test_statements_without_a_table_are_forgotten_unless_they_failed(server: SqlServer) -> None:
     ping, wrong = "SELECT 'no table'", "SELECT no_such_column"
-    asked(server, "bob", ping)
+    ask_as(server, "bob", ping)
     with pytest.raises(adbc.Error):
-        asked(server, "bob", wrong)
+        ask_as(server, "bob", wrong)
     assert {row["outcome"] for row in ended(server, "bob", wrong)} == {"BadStatement"}
     assert listed(server, "bob", ping) == []
 
 
 def test_a_running_one_is_cancelled_by_its_user(server: SqlServer, audit: Path) -> None:
-    with running(server, "ada") as (statement_id, told):
+    with running(server, "ada") as (statement_id, messages):
         with pytest.raises(adbc.Error) as refusal:
-            asked(server, "bob", f"CANCEL QUERY '{statement_id}'")
+            ask_as(server, "bob", f"CANCEL QUERY '{statement_id}'")
         assert f"There is no running statement '{statement_id}' of yours" in str(refusal.value)
-        assert asked(server, "ada", f"cancel query '{statement_id}';") == []
-    assert "The statement was cancelled" in told[0]
-    assert statement_id in told[0]
+        assert ask_as(server, "ada", f"cancel query '{statement_id}';") == []
+    assert "The statement was cancelled" in messages[0]
+    assert statement_id in messages[0]
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
     cancels = [line for line in lines if line.get("cancels") == statement_id]
     assert [(line["user"], line["outcome"]) for line in cancels] == [
@@ -161,9 +161,9 @@ def test_a_running_one_is_cancelled_by_its_user(server: SqlServer, audit: Path) 
 
 
 def test_an_admin_cancels_anothers(server: SqlServer) -> None:
-    with running(server, "ada") as (statement_id, told):
-        asked(server, "eve", f"CANCEL QUERY '{statement_id}'")
-    assert "The statement was cancelled" in told[0]
+    with running(server, "ada") as (statement_id, messages):
+        ask_as(server, "eve", f"CANCEL QUERY '{statement_id}'")
+    assert "The statement was cancelled" in messages[0]
 
 
 def test_admins_are_taken_over_by_a_reload(folder: Path) -> None:
@@ -176,9 +176,9 @@ def test_admins_are_taken_over_by_a_reload(folder: Path) -> None:
         users = "SELECT DISTINCT user FROM system.sessions ORDER BY user"
         with server.cursor(username="ada", password="a") as cursor:
             cursor.execute("SELECT 1")
-            assert asked(server, "eve", users) == [{"user": "ada"}, {"user": "eve"}]
+            assert ask_as(server, "eve", users) == [{"user": "ada"}, {"user": "eve"}]
             run.reload()
-            assert asked(server, "eve", users) == [{"user": "eve"}]
+            assert ask_as(server, "eve", users) == [{"user": "eve"}]
 
 
 def test_anonymous_callers_see_their_own_session_and_no_text(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_what_is_no_such_thing_is_refused_by_name(
     server: SqlServer, sql: str, message: str
 ) -> None:
     with pytest.raises(adbc.Error, match=r"statement [0-9a-f]{16}") as refusal:
-        asked(server, "ada", sql)
+        ask_as(server, "ada", sql)
     assert message in str(refusal.value)
 
 

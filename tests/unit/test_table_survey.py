@@ -1,4 +1,4 @@
-"""What a survey reads, of whom, and when it ends: catalogs and brokers are asked no more than they have to be."""
+"""What a survey reads, of whom, and when it ends: catalogs and brokers get no more requests than they have to."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class Brokers:
     """Answers, and counts what it is asked for."""
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
 
     def samples(
         self, ranges: Mapping[str, tuple[OffsetRange, ...]]
     ) -> dict[tuple[str, int], Sample]:
         spans = [(topic, span) for topic, own in ranges.items() for span in own]
-        self.asked["samples"] += len(spans)
+        self.requests["samples"] += len(spans)
         return {(topic, span.partition): Sample(1_000, 10.0) for topic, span in spans}
 
     def retention(self, topics: Sequence[str]) -> dict[str, LogRetention]:
-        self.asked["retention"] += len(topics)
+        self.requests["retention"] += len(topics)
         return dict.fromkeys(topics, LogRetention(seconds=3_600.0))
 
     def newest(self, topics: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], int]:
-        self.asked["newest"] += len(topics)
+        self.requests["newest"] += len(topics)
         return {(topic, each): 2_000 for topic, own in topics.items() for each in own}
 
 
@@ -116,13 +116,13 @@ def test_a_table_stands_where_log_and_pin_say(site: Site) -> None:
 def test_nothing_is_asked_again_that_has_not_changed(site: Site) -> None:
     site.append(0)
     site.round()
-    first = dict(site.brokers.asked), site.pinned["pin"]
+    first = dict(site.brokers.requests), site.pinned["pin"]
     assert first == ({"samples": 1, "retention": 20, "newest": 20}, 20)
     site.round()
-    assert (dict(site.brokers.asked), site.pinned["pin"]) == first
+    assert (dict(site.brokers.requests), site.pinned["pin"]) == first
     site.append(0)
     site.round()
-    assert site.brokers.asked == Counter({"samples": 1, "retention": 20, "newest": 21})
+    assert site.brokers.requests == Counter({"samples": 1, "retention": 20, "newest": 21})
 
 
 def test_pins_in_use_are_the_servers_own(site: Site) -> None:
@@ -153,15 +153,16 @@ def test_a_topic_that_is_gone_hides_no_other(site: Site) -> None:
     assert clusters[""].error is None
 
 
-def test_it_ends_when_nobody_looks(site: Site) -> None:
-    """Each look has the newest round; who comes with other tables waits for one that has them."""
+def test_it_runs_while_somebody_looks_and_no_longer(site: Site) -> None:
+    """Nothing is read before the first look. Each look has the newest round; who comes with other tables waits for one that has them."""
+    assert (site.survey._thread, site.pinned["pin"]) == (None, 0)
     survey = site.survey.look(tuple(site.names[:2]), lambda: None)
     assert survey.tables.keys() == set(site.names[:2])
     survey = site.survey.look(tuple(site.names[5:7]), lambda: None)
     assert survey.tables.keys() >= set(site.names[5:7])
-    assert site.survey._wanted() == {*site.names[:2], *site.names[5:7]}
+    assert site.survey._in_view() == {*site.names[:2], *site.names[5:7]}
     site.clock.now += 61
-    assert site.survey._wanted() is None
+    assert site.survey._in_view() is None
 
 
 def test_who_waits_for_the_first_round_can_be_cancelled(site: Site) -> None:

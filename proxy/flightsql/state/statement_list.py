@@ -22,7 +22,7 @@ from proxy.access.limits import ServerPolicy
 from proxy.catalog.system_tables import SYSTEM_SCHEMAS, Maker
 from proxy.flightsql.state.calls import Call, Calls
 from proxy.flightsql.state.sessions import Sessions
-from proxy.ops.call_record import CallRecord
+from proxy.ops.call_record import CallRecord, EndedRecords
 from proxy.session import Deadline, Session, TicketSummary
 
 #: Statements that are over, of all users.
@@ -40,31 +40,18 @@ class EndedStatements:
     def __init__(self, *, with_text: bool) -> None:
         """``with_text``: rows have the statements' texts, as lines of the audit log do."""
         self.with_text = with_text
+        self.records = EndedRecords(MAX_ENDED, _MAX_WAITING_BYTES)
         self._lock = threading.Lock()
-        self._waiting: deque[CallRecord] = deque()
-        self._waiting_bytes = 0
         self._rows: deque[tuple[Session, _Row]] = deque(maxlen=MAX_ENDED)
-
-    def note(self, record: CallRecord) -> None:
-        """Keep a call that is over; a ``Journal``."""
-        if record.outcome is None or record.session is None or not record.is_statement:
-            return
-        with self._lock:
-            self._waiting.append(record)
-            self._waiting_bytes += record.size
-            while len(self._waiting) > MAX_ENDED or self._waiting_bytes > _MAX_WAITING_BYTES:
-                self._waiting_bytes -= self._waiting.popleft().size
 
     def rows(self) -> list[tuple[Session, _Row]]:
         """Return who asked, and the row of each, oldest first."""
         with self._lock:
-            while self._waiting:
-                record = self._waiting.popleft()
+            for record in self.records.take():
                 about = _about(record)
                 if record.session is not None and (about.cuts or record.has_failed):
                     row = statement_row(record, about, with_text=self.with_text)
                     self._rows.append((record.session, row))
-            self._waiting_bytes = 0
             return list(self._rows)
 
 
