@@ -15,6 +15,8 @@ _MAX_TABLES = 5_000
 _MAX_NAMES = 20_000
 _MAX_STATEMENTS = 500
 _MAX_BAD = 50
+#: How old may be what stands beside that which a page is looked at for: the server is asked once a second, and seldom twice.
+_BESIDE_S = 3.0
 
 _TABLES = f"""
 SELECT i.table_catalog AS catalog, i.table_schema AS schema, i.table_name AS "table",
@@ -99,7 +101,7 @@ def seam(person: Person, table: TablePath) -> Document:
 
     Where a row filter closes the seam there is none: the state of the tail says so.
     """
-    tails = cells.records_of(person.ask(_TAILS.format(*table.literals)))
+    tails = cells.records_of(person.ask_within(_TAILS.format(*table.literals), _BESIDE_S))
     if tails and tails[0]["state"] == "closed":
         return {"tails": tails, "seam": []}
     rows = person.ask(f"SELECT * FROM {table.sql(Side.SEAM)} ORDER BY kafka_partition")  # noqa: S608  quoted names
@@ -122,7 +124,7 @@ def names(person: Person) -> Document:
 
 def running(person: Person) -> Document:
     """Return statements, but for those of the console's own pages, and sessions."""
-    sessions = cells.records_of(person.ask(_SESSIONS))
+    sessions = cells.records_of(person.ask_within(_SESSIONS, _BESIDE_S))
     # That of this statement itself is among them from its second time on.
     own = [",".join(person.own_digests())]
     statements = cells.records_of(person.ask(_STATEMENTS, parameters=own))
