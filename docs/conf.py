@@ -17,6 +17,7 @@ NAVIGATION = {
         "concepts",
         "clients",
         "notebooks",
+        "console",
         "engines",
         "spark",
         "spark-sql-differences",

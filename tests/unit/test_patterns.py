@@ -149,6 +149,7 @@ OF_OTHERS = {
     "clients/python/thermocline_client/sqlalchemy_types.py _DECIMAL": "the user's own process",
     "thermocline/commands/tail.py _SPAN": "the command line",
     "thermocline/commands/verify.py _DURATION": "the command line",
+    "thermocline/demo/world.py _PAGES": "what the demo's console prints",
     "thermocline/demo/observer.py _PUBLISHED": "the log of the demo's tierer",
     "thermocline/doctor/machine.py _REQUIREMENT": "our own package's requirements",
     "thermocline/doctor/machine.py _numbers": "versions of packages",
