@@ -74,7 +74,7 @@ class WritingDialect(ThermoclineDialect):
                 self._drop(drop.element)
             case dml.Insert() as insert if insert.select is None:
                 inline = {
-                    column.key: getattr(value, "value", None)
+                    getattr(column, "key", column): getattr(value, "value", None)
                     for column, value in (insert._values or {}).items()
                 }
                 rows = [{**inline, **row} for row in context.compiled_parameters or [{}]]
