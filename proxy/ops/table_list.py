@@ -14,6 +14,7 @@ from connectors.iceberg.pin_cache import PinCache
 from connectors.table_standings import PartitionStanding
 from connectors.table_survey import Survey, SurveyedTable, TableSurvey
 from planner.names import TableName, cluster_of
+from planner.permissions import Facts
 from planner.table_state import CLOSED, UNREAD, TableFigures, state_of
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.system_tables import SYSTEM_SCHEMAS, TAILS, Maker
@@ -57,19 +58,19 @@ class TableList:
         self, session: Session, tables: Collection[TableName], rows: SurveyRows
     ) -> pa.Table:
         """Return the rows of these tables, as a session may see them."""
-        spans, others = [], []
+        spans: defaultdict[Facts, list[tuple[int, int]]] = defaultdict(list)
+        others = []
         for name in tables:
             if name not in rows.survey.tables:
                 others.append(_bare_row(name, UNREAD))
             elif rows.survey.tables[name] is None:
                 continue
-            elif self._access.closes_facts(session, name):
+            elif Facts.COUNTS in (closed := self._access.closed_facts(session, name)):
                 others.append(_bare_row(name, CLOSED))
             else:
-                spans.append(rows.spans[name])
-        indices = np.concatenate([np.arange(0), *(np.arange(*span) for span in spans)])
-        own = rows.table.take(pa.array(indices, pa.int64()))
-        return pa.concat_tables([own, pa.Table.from_pylist(others, TAILS)])
+                spans[closed].append(rows.spans[name])
+        own = [rows.without(closed, each) for closed, each in spans.items()]
+        return pa.concat_tables([*own, pa.Table.from_pylist(others, TAILS)])
 
     def _rows_of(self, survey: Survey) -> SurveyRows:
         with self._lock:
@@ -175,6 +176,18 @@ class SurveyRows:
         ]
         self.table = pa.table(columns, schema=TAILS)
 
+    def without(self, closed: Facts, spans: Sequence[tuple[int, int]]) -> pa.Table:
+        """Return the rows of spans, with NULL for facts that are closed."""
+        indices = np.concatenate([np.arange(*span) for span in spans])
+        rows = self.table.take(pa.array(indices, pa.int64()))
+        for fact, names in _TELLING.items():
+            for name in names if fact in closed else ():
+                at = TAILS.get_field_index(name)
+                rows = rows.set_column(
+                    at, TAILS.field(at), pa.nulls(len(rows), TAILS.field(at).type)
+                )
+        return rows
+
     def own(self, tables: Collection[TableName]) -> pa.Table | None:
         """Return what was kept for this list of tables."""
         entry = self._own.get(id(tables))
@@ -188,6 +201,11 @@ class SurveyRows:
         return rows
 
 
+#: Columns that tell a kind of fact.
+_TELLING = {
+    Facts.SIZES: ("lag_bytes", "table_lag_bytes", "tail_bytes"),
+    Facts.TIMES: ("oldest_at", "newest_at", "lag_s", "newest_age_s", "headroom_s"),
+}
 _OF_PARTITION = (
     "kafka_partition",
     "log_start",

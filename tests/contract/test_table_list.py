@@ -51,3 +51,35 @@ def test_a_round_is_filtered_for_each_user_and_anew_under_other_grants(engine: E
     assert (states(ADA), states(BOB)) == ([], [("table_0", "ok", PARTITIONS)])
     site.survey.stop()
     site.pins.stop()
+
+
+def test_times_and_sizes_of_records_are_closed_with_the_columns_that_tell_them(
+    engine: Engine,
+) -> None:
+    site = SurveySite(1)
+    site.append(0)
+    limits = TailLimits(1_000, 1 << 30, 5)
+    tails = cast("Tails", SimpleNamespace(states=lambda: (), limits=limits))
+    access = AccessPolicy(engine)
+    masks = (("kafka_timestamp", access.expression("NULL")),)
+    access.policy = GrantList(
+        (
+            grant("ada", "lake.*"),
+            grant("bob", "lake.*", without=("id",)),
+            grant("eve", "lake.*", masks=masks),
+        )
+    )
+    makers = TableList(site.survey, site.pins, tails, access).makers()
+
+    def row(session: Session) -> dict[str, Any]:
+        first: dict[str, Any] = makers["tails"](session, Deadline(60)).to_pylist()[0]
+        return first
+
+    whole = row(ADA)
+    times = {"oldest_at", "newest_at", "lag_s", "newest_age_s", "headroom_s"}
+    sizes = {"lag_bytes", "table_lag_bytes", "tail_bytes"}
+    assert None not in [whole[name] for name in times | sizes]
+    for session, closed in (BOB, sizes), (EVE, sizes | times):
+        assert row(session) == whole | dict.fromkeys(closed)
+    site.survey.stop()
+    site.pins.stop()
