@@ -16,6 +16,7 @@ from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName, by_cluster
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore
+from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, PartitionBounds, Pin, check_log
 from planner.seam.watermark import Watermark
 from planner.tiering.triggers import LogRetention
@@ -92,6 +93,34 @@ class TableStatus:
     error: str | None = None
     error_class: str | None = None
     tail: TailReading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedTable:
+    """One bound table. ``pin_age_s``: since its catalog confirmed the pin, None without one; ``catalog_error``: class of what it failed with since."""
+
+    status: TableStatus
+    binding: Binding | None = None
+    pin_age_s: float | None = None
+    catalog_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedCluster:
+    """One Kafka cluster. ``answered_s`` is a monotonic time; None: it never answered. ``error``: of its last round."""
+
+    cluster_id: str | None = None
+    answered_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One round. ``tables`` has None for those without a topic, and lacks those that are not read yet."""
+
+    tables: Mapping[TableName, SurveyedTable | None] = field(default_factory=dict)
+    clusters: Mapping[str, SurveyedCluster] = field(default_factory=dict)
+    measured_ms: int = 0
 
 
 #: The log of each partition of a table, and what of it is not tiered yet.

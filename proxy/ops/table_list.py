@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.iceberg.pin_cache import PinCache
-from connectors.table_standings import PartitionStanding
-from connectors.table_survey import Survey, SurveyedTable, TableSurvey
+from connectors.table_standings import PartitionStanding, Survey, SurveyedTable
+from connectors.table_survey import TableSurvey
 from planner.names import TableName, cluster_of
 from planner.permissions import Facts
 from planner.table_state import CLOSED, UNREAD, TableFigures, state_of

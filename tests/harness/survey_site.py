@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from connectors.iceberg.pin_cache import PinCache
 from connectors.kafka.samples import Sample
-from connectors.table_survey import Survey, TableSurvey
+from connectors.table_standings import Survey
+from connectors.table_survey import TableSurvey
 from planner.errors import CatalogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
@@ -87,6 +89,20 @@ class SurveySite:
 
     def round(self) -> Survey:
         return self.survey.measure(self.names)[0]
+
+    def tier(self, number: int) -> None:
+        """Move a table's watermark to the end of its log, without a row."""
+        name, topic = self.names[number], f"topic_{number}"
+        [bounds] = self.log.measure([topic]).values()
+        ends = OffsetVector.of((each.partition, each.log_end) for each in bounds.partitions)
+        mark = self.store.pin(name).watermark
+        assert mark is not None
+        self.store.commit(
+            name,
+            "append",
+            lambda rows: (rows, rows.slice(0, 0)),
+            check=lambda *_: replace(mark, next=ends),
+        )
 
     def append(self, number: int, partition: int = 0) -> None:
         self.log.append(f"topic_{number}", partition, MemoryRecord(b'{"id": 1}'))
