@@ -155,9 +155,7 @@ class SurveyRows:
             state = states.get(name)
             of_table.append(_table_row(name, entry, state, tails, survey.measured_ms))
             standings = entry.status.partitions or (None,)
-            stops = (
-                {} if state is None else {each.partition: each.stop for each in state.ranges}
-            )
+            stops = _stops(state)
             for standing in standings:
                 for column, value in _partition_row(standing, stops).items():
                     of_partition[column].append(value)
@@ -223,7 +221,6 @@ _OF_PARTITION = (
 def _partition_row(standing: PartitionStanding | None, stops: dict[int, int]) -> _Row:
     if standing is None:
         return dict.fromkeys(_OF_PARTITION)
-    read = min(stops.get(standing.partition, 0), standing.log_end) - standing.watermark
     values = (
         standing.partition,
         standing.log_start,
@@ -234,9 +231,18 @@ def _partition_row(standing: PartitionStanding | None, stops: dict[int, int]) ->
         standing.headroom,
         _us(standing.oldest_ms),
         _us(standing.newest_ms),
-        max(0, read),
+        _read_offsets(standing, stops),
     )
     return dict(zip(_OF_PARTITION, values, strict=True))
+
+
+def _stops(state: TailState | None) -> dict[int, int]:
+    return {} if state is None else {each.partition: each.stop for each in state.ranges}
+
+
+def _read_offsets(standing: PartitionStanding, stops: dict[int, int]) -> int:
+    stop = min(stops.get(standing.partition, 0), standing.log_end)
+    return max(0, stop - standing.watermark)
 
 
 def _table_row(
@@ -250,10 +256,14 @@ def _table_row(
     limits = tails.limits if entry.binding is None else tails.limits.of(entry.binding)
     rows, size = (0, 0) if state is None else (state.rows, state.size)
     rest_s = None if state is None else state.rest_s
+    # What is not read yet is estimated: an offset may have no row.
+    stops = _stops(state)
+    unread = status.lag - sum(_read_offsets(each, stops) for each in status.partitions)
+    unread_bytes = (status.lag_bytes or 0) * unread // max(1, status.lag)
     word, advice = state_of(
         TableFigures(
-            rows=status.lag,
-            size=size or status.lag_bytes or 0,
+            rows=min(status.lag, rows + unread),
+            size=size + unread_bytes,
             max_rows=limits.max_rows,
             max_size=limits.max_bytes,
             error=status.error_class,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from planner.offsets import OffsetRange
 from planner.permissions import Grant, GrantList, TablePattern
+from planner.seam.watermark import Outcomes
 from proxy.access.policy import AccessPolicy
 from proxy.engine.engine import Engine
 from proxy.ops.table_list import TableList
 from proxy.session import Deadline, Session
-from proxy.tail.budget import TailLimits
+from proxy.tail.budget import TailLimits, TailState
 from proxy.tail.tails import Tails
 from tests.harness.survey_site import PARTITIONS, SurveySite
 
@@ -81,5 +83,35 @@ def test_times_and_sizes_of_records_are_closed_with_the_columns_that_tell_them(
     assert None not in [whole[name] for name in times | sizes]
     for session, closed in (BOB, sizes), (EVE, sizes | times):
         assert row(session) == whole | dict.fromkeys(closed)
+    site.survey.stop()
+    site.pins.stop()
+
+
+def test_a_tail_that_is_read_counts_rows_and_not_offsets(engine: Engine) -> None:
+    """Ten offsets with two rows, as after compaction, fit into a budget of three rows; unread, they may not."""
+    site = SurveySite(2)
+    for number in (0, 1):
+        for _ in range(10):
+            site.append(number)
+    state = TailState(
+        table=site.names[0],
+        topic="topic_0",
+        schema_id=0,
+        is_followed=True,
+        ranges=(OffsetRange(0, 0, 10),),
+        lag=0,
+        rest_s=0.0,
+        rows=2,
+        size=20,
+        packed=0,
+        on_disk=0,
+        error=None,
+        outcomes=Outcomes(),
+    )
+    tails = SimpleNamespace(states=lambda: (state,), limits=TailLimits(3, 1 << 30, 5))
+    lists = TableList(site.survey, site.pins, cast("Tails", tails), AccessPolicy(engine))
+    rows = lists.makers()["tails"](ADA, Deadline(60)).to_pylist()
+    states = {row["table_name"]: row["state"] for row in rows}
+    assert states == {"table_0": "late", "table_1": "full"}
     site.survey.stop()
     site.pins.stop()
