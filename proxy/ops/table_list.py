@@ -23,8 +23,8 @@ from proxy.tail.budget import TailState
 from proxy.tail.tails import Tails
 
 _Row = dict[str, object]
-#: Lists of tables whose rows are kept of a round: those of 1,000 tables in 12,000 partitions take 4 MB.
-_MAX_OWN = 16
+#: Bytes of rows that are kept of a round for lists of tables: those of 1,000 tables in 12,000 partitions take 4 MB.
+_MAX_OWN_BYTES = 64 * 1024 * 1024
 
 
 class TableList:
@@ -142,8 +142,10 @@ class SurveyRows:
     def __init__(self, survey: Survey, tails: Tails) -> None:
         self.survey = survey
         self.spans: dict[TableName, tuple[int, int]] = {}
+        self._lock = threading.Lock()
         #: By the identity of a list of tables: each user has one of his own, and another under other grants.
         self._own: dict[int, tuple[Collection[TableName], pa.Table]] = {}
+        self._own_bytes = 0
         states = {state.table: state for state in tails.states()}
         of_table: list[_Row] = []
         repeats: list[int] = []
@@ -192,10 +194,13 @@ class SurveyRows:
         return None if entry is None else entry[1]
 
     def keep(self, tables: Collection[TableName], rows: pa.Table) -> pa.Table:
-        """Keep the rows of a list of tables until the next round, and return them."""
-        if len(self._own) >= _MAX_OWN:
-            self._own.clear()
-        self._own[id(tables)] = tables, rows
+        """Keep the rows of a list of tables until the next round if there is room, and return them."""
+        with self._lock:
+            if self._own_bytes + rows.nbytes > _MAX_OWN_BYTES:
+                self._own, self._own_bytes = {}, 0
+            if rows.nbytes <= _MAX_OWN_BYTES:
+                self._own[id(tables)] = tables, rows
+                self._own_bytes += rows.nbytes
         return rows
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from planner.offsets import OffsetRange
 from planner.permissions import Grant, GrantList, TablePattern
 from planner.seam.watermark import Outcomes
 from proxy.access.policy import AccessPolicy
 from proxy.engine.engine import Engine
-from proxy.ops.table_list import TableList
+from proxy.ops.table_list import SurveyRows, TableList
 from proxy.session import Deadline, Session
 from proxy.tail.budget import TailLimits, TailState
 from proxy.tail.tails import Tails
@@ -114,4 +116,23 @@ def test_a_tail_that_is_read_counts_rows_and_not_offsets(engine: Engine) -> None
     states = {row["table_name"]: row["state"] for row in rows}
     assert states == {"table_0": "late", "table_1": "full"}
     site.survey.stop()
+    site.pins.stop()
+
+
+def test_rows_are_kept_for_as_many_lists_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = SurveySite(2)
+    limits = TailLimits(1_000, 1 << 30, 5)
+    tails = cast("Tails", SimpleNamespace(states=lambda: (), limits=limits))
+    rows = SurveyRows(site.round(), tails)
+    one = rows.table.slice(0, PARTITIONS)
+    lists = [tuple(site.names[:1]), tuple(site.names[1:]), tuple(site.names)]
+    monkeypatch.setattr("proxy.ops.table_list._MAX_OWN_BYTES", 2 * one.nbytes)
+    for tables in lists:
+        assert rows.keep(tables, one) is one
+    assert [rows.own(tables) is one for tables in lists] == [False, False, True]
+    monkeypatch.setattr("proxy.ops.table_list._MAX_OWN_BYTES", one.nbytes - 1)
+    rows.keep(lists[0], one)
+    assert [rows.own(tables) for tables in lists] == [None, None, None]
     site.pins.stop()
