@@ -163,9 +163,15 @@ def standings(
     now_ms: int,
 ) -> list[TableStatus]:
     """Pin all, then measure all logs in one round; tables without a topic are left out."""
+
+    def read(name: TableName) -> tuple[Pin | FederationError, int | None]:
+        pin = or_error(lambda: store.pin(name))
+        # At once: a store remembers what it retains of some hundred tables.
+        return pin, published_ms(store, pin) if isinstance(pin, Pin) else None
+
     with ThreadPoolExecutor(PINS_AT_ONCE) as pool:
-        pins = pool.map(lambda name: or_error(lambda: store.pin(name)), names)
-        pinned = dict(zip(names, pins, strict=True))
+        entries = dict(zip(names, pool.map(read, names), strict=True))
+    pinned = {name: pin for name, (pin, _) in entries.items()}
     marks = {
         name: pin.watermark
         for name, pin in pinned.items()
@@ -193,9 +199,7 @@ def standings(
             statuses.append(
                 refused(name, pin, spans)
                 if isinstance(spans, FederationError)
-                else standing(
-                    pin, spans, look, published_ms=published_ms(store, pin), now_ms=now_ms
-                )
+                else standing(pin, spans, look, published_ms=entries[name][1], now_ms=now_ms)
             )
     return statuses
 

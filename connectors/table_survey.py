@@ -78,7 +78,6 @@ class _Pinned:
 
     pin: Pin | FederationError
     read_s: float
-    published_ms: int | None = None
     catalog_error: str | None = None
     is_due: bool = False
 
@@ -113,6 +112,8 @@ class TableSurvey:
         # Of the thread alone.
         self._brokers: Brokers | None = None
         self._pins: dict[TableName, _Pinned] = {}
+        #: The snapshot seen last, and when it became the current one: a metadata file may have to be read for that.
+        self._published: dict[TableName, tuple[int | None, int | None]] = {}
         self._pin_cost_s = 0.0
         self._missing: dict[str, tuple[UnknownTopic, float]] = {}
         self._retained: dict[str, LogRetention] = {}
@@ -223,7 +224,7 @@ class TableSurvey:
                     # Its pin may be older than what retention has removed.
                     self._pins[name] = replace(entry, is_due=True)
                 else:
-                    at_ms = entry.published_ms
+                    _, at_ms = self._published[name]
                     status = standing(pin, spans, look, published_ms=at_ms, now_ms=now_ms)
                 error, age_s = entry.catalog_error, now_s - entry.read_s
                 tables[name] = SurveyedTable(status, pin.binding, age_s, error)
@@ -277,11 +278,11 @@ class TableSurvey:
         return [name for name in names if errors[name.catalog] is None]
 
     def _pinned(self, name: TableName, pin: Pin | FederationError, read_s: float) -> _Pinned:
-        before = self._pins.get(name)
-        if before is not None and before.pin == pin:
-            return replace(before, read_s=read_s, catalog_error=None, is_due=False)
-        at_ms = published_ms(self._store, pin) if isinstance(pin, Pin) else None
-        return _Pinned(pin, read_s, at_ms)
+        if isinstance(pin, Pin):
+            snapshot_id, _ = self._published.get(name, (-1, None))
+            if snapshot_id != pin.snapshot_id:
+                self._published[name] = pin.snapshot_id, published_ms(self._store, pin)
+        return _Pinned(pin, read_s)
 
     def _pin(self, name: TableName) -> tuple[Pin | FederationError, float]:
         began_s = self._processor_s()

@@ -52,12 +52,12 @@ class CountedBrokers:
 class SurveySite:
     """A number of tables, each over a topic of its own, and a survey of them that runs when it is told to."""
 
-    def __init__(self, tables: int) -> None:
+    def __init__(self, tables: int, store: MemoryColdStore | None = None) -> None:
         self.pinned: Counter[str] = Counter()
         self.catalog_answers = True
         self.clock = Clock()
         self.log, self.brokers = MemoryLog(), CountedBrokers()
-        self.store = MemoryColdStore(fault=self._fault)
+        self.store = store or MemoryColdStore(fault=self._fault)
         self.names = [self.create(number) for number in range(tables)]
         self.pins = PinCache(self.store, refresh_s=1e6, clock=self.clock)
         self.pins.tables()
