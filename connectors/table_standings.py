@@ -59,7 +59,7 @@ class TailReading:
     """
 
     offsets: int = 0
-    read_offsets: int | None = None
+    read_offsets: int = 0
     rest_s: float | None = None
     error: str | None = None
 

@@ -104,7 +104,6 @@ def test_no_table_says_how_to_make_one(capsys: pytest.CaptureFixture[str]) -> No
         (TailReading(30, 12, 8.0), "40 %, 8.0s left"),
         (TailReading(30, 30, 0.0), "100 %"),
         (TailReading(0, 0), "-"),
-        (TailReading(30, None), "?"),
     ],
 )
 def test_the_share_in_memory_stands_before_the_notes(

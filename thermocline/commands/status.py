@@ -180,8 +180,6 @@ def _headroom(table: TableStatus) -> str:
 
 
 def _in_memory(tail: TailReading) -> str:
-    if tail.read_offsets is None:
-        return "?"
     if not tail.offsets:
         return "-"
     percent = f"{100 * tail.read_offsets // tail.offsets} %"
