@@ -157,13 +157,7 @@ class TableSurvey:
             self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                names = self._in_view()
-                if names is None or self._stopped.is_set():
-                    # Who looks next waits for a round of then.
-                    self._thread, self._newest, self._pins = None, Survey(), {}
-                    return
+        while (names := self._of_next_round()) is not None:
             began_s = self._processor_s()
             worked_s = 0.0
             try:
@@ -179,6 +173,17 @@ class TableSurvey:
                 pause_s = max(_PAUSE_S, _PAUSES * worked_s)
                 self._changed.wait_for(lambda: self._stopped.is_set() or self._has_new, pause_s)
                 self._has_new = False
+
+    def _of_next_round(self) -> Collection[TableName] | None:
+        """Return what to measure; None: the thread is over, and who looks next waits for a round of then."""
+        with self._changed:
+            names = self._in_view()
+            if names is not None and not self._stopped.is_set():
+                return names
+            self._thread, self._newest, self._pins = None, Survey(), {}
+            brokers, self._brokers = self._brokers, None
+        del brokers  # with the lock free: clients that end wait for their threads
+        return None
 
     def _in_view(self) -> Collection[TableName] | None:
         """Return the tables that were looked at lately; None: there were none."""

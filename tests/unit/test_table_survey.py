@@ -105,6 +105,8 @@ def test_who_looks_after_a_pause_has_a_round_of_then(site: SurveySite) -> None:
     assert thread is not None
     thread.join(10)
     assert not thread.is_alive()
+    # The clients of brokers have threads and connections of their own.
+    assert site.survey._brokers is None
     site.append(0)
     entry = site.survey.look(names, lambda: None).tables[names[0]]
     assert entry is not None
