@@ -52,8 +52,8 @@ FIRST_S = 5.0
 _PIN_AGE_S, _PIN_AGES = 60.0, 50
 #: Seconds that a round reads pins.
 _PINS_S = 1.0
-#: First records read in one round, and seconds until ranges without one are tried again.
-_SAMPLES, _SAMPLE_AGAIN_S = 256, 30.0
+#: First records read in one round, and seconds until what a broker did not answer is tried again.
+_SAMPLES, _AGAIN_S = 256, 30.0
 #: Seconds that a missing topic and the settings of topics are remembered.
 _MISSING_S, _RETENTION_S = 30.0, 300.0
 
@@ -325,8 +325,12 @@ class TableSurvey:
             topic for topic in logs if self._retained_s.get(topic, -1e9) < now_s - _RETENTION_S
         ]
         if stale:
-            self._retained |= self._brokers.retention(stale)
-            self._retained_s |= dict.fromkeys(stale, now_s)
+            answered = self._brokers.retention(stale)
+            self._retained |= answered
+            soon_s = now_s - _RETENTION_S + _AGAIN_S
+            self._retained_s |= {
+                topic: now_s if topic in answered else soon_s for topic in stale
+            }
         moved = [
             topic
             for topic in logs
@@ -352,7 +356,7 @@ class TableSurvey:
         due = []
         for key, span in waiting.items():
             start, first, tried_s = self._samples.get(key, (None, None, 0.0))
-            if start != span.start or (first is None and tried_s < now_s - _SAMPLE_AGAIN_S):
+            if start != span.start or (first is None and tried_s < now_s - _AGAIN_S):
                 due.append((tried_s, key))
         # The longest untried first: else ranges that move all the time would have every sample.
         new = [key for _, key in sorted(due)[:_SAMPLES]]

@@ -175,3 +175,21 @@ def test_a_pin_that_its_catalog_cannot_confirm_is_stale_until_it_answers(
     site.catalog_answers = True
     site.pins.refresh_due(None)
     assert (entry(0), entry(1)) == ((None, None), (None, None))
+
+
+def test_retention_that_was_not_answered_is_asked_again_soon(
+    site: SurveySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, no table is about to lose records."""
+
+    def retention_s() -> list[float | None]:
+        site.clock.now += 31
+        tables = site.round().tables.values()
+        return [None if table is None else table.status.retention_s for table in tables]
+
+    with monkeypatch.context() as late:
+        late.setattr(site.brokers, "retention", lambda _topics: {})
+        assert set(retention_s()) == {None}
+    assert set(retention_s()) == {3_600.0}
+    assert set(retention_s()) == {3_600.0}
+    assert site.brokers.requests["retention"] == 20
