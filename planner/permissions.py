@@ -85,7 +85,7 @@ class TablePattern:
         return len(parts) > len(head) and parts[: len(head)] == head
 
 
-class Facts(Flag):
+class FactKinds(Flag):
     """What facts of a whole table tell of its records: how many there are, their bytes, and when they were written."""
 
     COUNTS = auto()
@@ -147,13 +147,13 @@ class Grant:
         return self.rows is not None and not _opens(self, KAFKA_OFFSET)
 
     @property
-    def closed_facts(self) -> Facts:
+    def closed_facts(self) -> FactKinds:
         """Facts of the whole table that are about hidden rows, or tell values of hidden columns."""
         if self.rows is not None:
-            return ~Facts(0)
+            return ~FactKinds(0)
         has_times = KAFKA_TIMESTAMP not in dict(self.masks) and _opens(self, KAFKA_TIMESTAMP)
-        times = Facts(0) if has_times else Facts.TIMES
-        return times if self.is_whole else times | Facts.SIZES
+        times = FactKinds(0) if has_times else FactKinds.TIMES
+        return times if self.is_whole else times | FactKinds.SIZES
 
     def names(self, identity: Identity) -> bool:
         return (
@@ -290,7 +290,7 @@ def view(
     if grant.is_whole:
         return None
     if table.side.is_facts:
-        if Facts.COUNTS in grant.closed_facts:
+        if FactKinds.COUNTS in grant.closed_facts:
             tells = "counts" if table.side is Side.SEAM else "tells of"
             raise NotAllowed(
                 f"{table.table}${table.side.value} {tells} rows that you may not see; read the table itself.",

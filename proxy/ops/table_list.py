@@ -14,7 +14,7 @@ from connectors.iceberg.pin_cache import PinCache
 from connectors.table_standings import PartitionStanding, Survey, SurveyedTable
 from connectors.table_survey import TableSurvey
 from planner.names import TableName, cluster_of
-from planner.permissions import Facts
+from planner.permissions import FactKinds
 from planner.table_state import CLOSED, UNREAD, TableFigures, state_of
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.system_tables import SYSTEM_SCHEMAS, TAILS, Maker
@@ -58,14 +58,14 @@ class TableList:
         self, session: Session, tables: Collection[TableName], rows: SurveyRows
     ) -> pa.Table:
         """Return the rows of these tables, as a session may see them."""
-        spans: defaultdict[Facts, list[tuple[int, int]]] = defaultdict(list)
+        spans: defaultdict[FactKinds, list[tuple[int, int]]] = defaultdict(list)
         others = []
         for name in tables:
             if name not in rows.survey.tables:
                 others.append(_bare_row(name, UNREAD))
             elif rows.survey.tables[name] is None:
                 continue
-            elif Facts.COUNTS in (closed := self._access.closed_facts(session, name)):
+            elif FactKinds.COUNTS in (closed := self._access.closed_facts(session, name)):
                 others.append(_bare_row(name, CLOSED))
             else:
                 spans[closed].append(rows.spans[name])
@@ -176,7 +176,7 @@ class SurveyRows:
         ]
         self.table = pa.table(columns, schema=TAILS)
 
-    def without(self, closed: Facts, spans: Sequence[tuple[int, int]]) -> pa.Table:
+    def without(self, closed: FactKinds, spans: Sequence[tuple[int, int]]) -> pa.Table:
         """Return the rows of spans, with NULL for facts that are closed."""
         indices = np.concatenate([np.arange(*span) for span in spans])
         rows = self.table.take(pa.array(indices, pa.int64()))
@@ -206,8 +206,8 @@ class SurveyRows:
 
 #: Columns that tell a kind of fact.
 _TELLING = {
-    Facts.SIZES: ("lag_bytes", "table_lag_bytes", "tail_bytes"),
-    Facts.TIMES: ("oldest_at", "newest_at", "lag_s", "newest_age_s", "headroom_s"),
+    FactKinds.SIZES: ("lag_bytes", "table_lag_bytes", "tail_bytes"),
+    FactKinds.TIMES: ("oldest_at", "newest_at", "lag_s", "newest_age_s", "headroom_s"),
 }
 _OF_PARTITION = (
     "kafka_partition",
