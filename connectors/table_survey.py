@@ -180,7 +180,7 @@ class TableSurvey:
             names = self._in_view()
             if names is not None and not self._stopped.is_set():
                 return names
-            self._thread, self._newest, self._pins = None, Survey(), {}
+            self._thread, self._newest = None, Survey()
             brokers, self._brokers = self._brokers, None
         del brokers  # with the lock free: clients that end wait for their threads
         return None
@@ -268,6 +268,12 @@ class TableSurvey:
                     worked_s += took_s
                 if self._clock() > until_s or self._stopped.is_set():
                     break
+        # After a pause, what is not read again yet may be too old to tell anything by.
+        self._pins = {
+            name: entry
+            for name, entry in self._pins.items()
+            if name in in_use or entry.catalog_error or entry.read_s >= now_s - 2 * age_s
+        }
         return worked_s
 
     def _answering(self, names: Sequence[TableName]) -> list[TableName]:

@@ -193,3 +193,14 @@ def test_retention_that_was_not_answered_is_asked_again_soon(
     assert set(retention_s()) == {3_600.0}
     assert set(retention_s()) == {3_600.0}
     assert site.brokers.requests["retention"] == 20
+
+
+def test_after_a_pause_no_pin_from_before_is_told(
+    site: SurveySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round reads some pins: at first the others are not read, which is better than hours old."""
+    assert len(site.round().tables) == 20
+    monkeypatch.setattr("connectors.table_survey._PINS_S", -1.0)
+    site.clock.now += 3_600
+    assert len(site.round().tables) == 16
+    assert len(site.round().tables) == 20
