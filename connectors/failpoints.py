@@ -1,4 +1,4 @@
-"""Named points where a test can stop a tierer, to kill it there or to let two of them meet.
+"""Named points where a test can stop a tierer or maintenance, to kill it there or to let two of them meet.
 
 ``THERMOCLINE_FAILPOINT=<name>[:block|:barrier]`` with ``THERMOCLINE_FAILPOINT_FILE=<path>``. The process that
 reaches the point creates the file, which proves that it was hit, and stays: for ever, or as a barrier until
@@ -19,13 +19,15 @@ from typing import Literal
 Failpoint = Literal[
     "after_fetch", "after_stage", "before_publish", "before_commit", "after_publish"
 ]
+#: Where maintenance can: after a rewrite; before and after an expiry; with orphans listed and none removed.
+MaintenancePoint = Literal["after_rewrite", "before_expiry", "after_expiry", "before_orphans"]
 
 _VARIABLE = "THERMOCLINE_FAILPOINT"
 _FILE_VARIABLE = "THERMOCLINE_FAILPOINT_FILE"
 _POLL_S = 0.01
 
 
-def reach(name: Failpoint) -> None:
+def reach(name: Failpoint | MaintenancePoint) -> None:
     """Stop here if this is the failpoint the environment names."""
     armed_point = os.environ.get(_VARIABLE)
     if armed_point is None:
@@ -43,7 +45,7 @@ def reach(name: Failpoint) -> None:
         time.sleep(_POLL_S)
 
 
-def _stay_while_armed(name: Failpoint, marker: Path) -> None:
+def _stay_while_armed(name: Failpoint | MaintenancePoint, marker: Path) -> None:
     armed = Path(f"{marker}.armed")
     content = _content(armed)
     if content.partition("#")[0] != name:

@@ -14,7 +14,7 @@ from planner.errors import WatermarkMissing
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema, check_federated
-from planner.seam.binding import Binding, parse_binding
+from planner.seam.binding import Binding, parse_binding, promised_s
 from planner.seam.cut import Pin
 from planner.seam.resolver import (
     base_snapshot,
@@ -100,8 +100,9 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
     return replace(
         pin,
         schema=with_units(facts.schema, binding),
-        binding=replace(binding, skips=mark.skipped),
+        binding=replace(binding, skips=mark.skipped, table_uuid=facts.table_uuid),
         watermark=replace(mark, kafka=binding.kafka),
+        grace_s=promised_s(facts.properties),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from connectors.bounds_cache import Measures
 from connectors.kafka.admin import RetentionReader
@@ -20,6 +20,9 @@ from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, PartitionBounds, Pin, check_log
 from planner.seam.watermark import Watermark
 from planner.tiering.triggers import LogRetention
+
+if TYPE_CHECKING:
+    from planner.maintenance.standing import CareStanding
 
 T = TypeVar("T")
 
@@ -72,7 +75,7 @@ class TableStatus:
     where nothing waits, nothing expires, or the broker did not say. ``last_publish`` counts the last commit's
     records by outcome, ``gap_offsets``, ``skipped_records`` and ``accepted_snapshots`` all that people accepted.
     ``published_ms`` is when its snapshot became the current one, since 1970. ``tail`` is what a server was asked for;
-    None where none was.
+    None where none was. ``care`` is how well it is looked after, where that was asked.
     """
 
     table: str
@@ -93,6 +96,7 @@ class TableStatus:
     error: str | None = None
     error_class: str | None = None
     tail: TailReading | None = None
+    care: CareStanding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +318,8 @@ def standing(
         gap_offsets=sum(map(len, mark.gaps)),
         skipped_records=len(mark.skips),
         accepted_snapshots=len(mark.accepted),
-        last_publish=asdict(mark.outcomes),
-        published_ms=published_ms,
+        last_publish=asdict(mark.publish_outcomes),
+        published_ms=published_ms if mark.publish is None else mark.publish.committed_ms,
     )
 
 

@@ -266,6 +266,10 @@ class IcebergStore:
         with self._reading(cold):
             return uuid_statistics(pin.schema.arrow, properties, self._plan.bounded(cold))
 
+    def properties(self, pin: Pin) -> Mapping[str, str]:
+        """Return the table's properties by its pinned metadata file. Raises as ``scan``."""
+        return self._metadata(pin)[1].properties
+
     def shares(
         self, cold: ColdSlice, rows: ScanFilter, names: Collection[str], count: int
     ) -> tuple[tuple[SqlRelation, ...], bool]:

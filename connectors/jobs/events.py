@@ -1,4 +1,4 @@
-"""Events that a tierer reports."""
+"""Events that a loop over tables reports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from connectors.jobs.round import RoundResult
 from planner.errors import FederationError, StalePlan
 from planner.evolution.changes import Change
+from planner.maintenance.facts import MaintenanceFacts
+from planner.maintenance.steps import Step, StepResult, Upkeep
 from planner.names import TableName
 from planner.seam.binding import Binding
 from planner.tiering.schedule import Backfill
@@ -35,11 +37,53 @@ class RoundPublished:
 class RoundRefused:
     """Nothing was published: another tierer was first, the plan's facts were gone, or records had new schemas.
 
-    Tried again at once.
+    Tried again at once. Or maintenance changed nothing, for another writer was first.
     """
 
     table: TableName
     error: StalePlan
+
+
+@dataclass(frozen=True, slots=True)
+class TableSurveyed:
+    """What maintenance found due."""
+
+    table: TableName
+    facts: MaintenanceFacts
+    upkeep: Upkeep
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    table: TableName
+    step: Step
+    result: StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class StepInVain:
+    """A step left as much to do as before; it is not tried again for an hour."""
+
+    table: TableName
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class StepRefused:
+    """A step cannot be taken as things are; the others go on, and it is tried again in an hour."""
+
+    table: TableName
+    step: Step
+    error: FederationError
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogGrows:
+    """More files wait to be compacted than an hour ago, and at no time since were there fewer."""
+
+    table: TableName
+    files: int
+    before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +142,11 @@ Event = (
     TableMeasured
     | RoundPublished
     | RoundRefused
+    | TableSurveyed
+    | StepDone
+    | StepInVain
+    | StepRefused
+    | BacklogGrows
     | TableEvolved
     | SchemasNotFollowed
     | TableFailed

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from connectors.jobs import events
 from planner.errors import CatalogUnavailable, FederationError, InternalError, Unavailable
 from planner.names import TableName
-from planner.tiering.schedule import backoff_s, choose
-from planner.tiering.triggers import Trigger
+from planner.tiering.schedule import Urgent, backoff_s, choose
 
 #: How often the loop checks whether a round has ended or it should stop.
 _TICK_S = 0.1
@@ -89,8 +88,9 @@ class Job(Protocol[T]):
     While a round of a table runs, only ``cancel`` is called for it.
     """
 
-    #: Names the job's process in messages.
+    #: Names the job's process in messages, and says what a round that failed by a fault of ours has not done.
     name: ClassVar[str]
+    outcome: ClassVar[str]
 
     def tables(self) -> Iterable[TableName]:
         """List the tables; raises FederationError."""
@@ -101,13 +101,11 @@ class Job(Protocol[T]):
     def read(self, table: T) -> None:
         """Read the facts of a table that decide whether it is due; raises FederationError."""
 
-    def due(
-        self, tables: Sequence[T], loop: TableLoop[T]
-    ) -> Iterator[tuple[T, Trigger | None]]:
-        """Yield the tables that can be decided on and why a round is due, or None; the others' failures go to ``loop``."""
+    def due(self, tables: Sequence[T], loop: TableLoop[T]) -> Iterator[tuple[T, Urgent | None]]:
+        """Yield the tables that can be decided on and how urgent a round is, or None; the others' failures go to ``loop``."""
 
-    def run(self, table: T, trigger: Trigger, loop: TableLoop[T]) -> events.Event | None:
-        """Run one round in a thread of the pool; return what it did, if anything."""
+    def run(self, table: T, loop: TableLoop[T]) -> events.Event | None:
+        """Run one round in a thread of the pool, for what was due; return what it did, if anything."""
 
     def drain(self, table: T, loop: TableLoop[T]) -> None:
         """Run rounds in a thread of the pool until there is nothing left to do."""
@@ -135,7 +133,7 @@ class TableLoop(Generic[T]):
     """Runs in the thread that calls ``run`` or ``drain``, once; rounds run in threads of its own.
 
     ``check`` is called before every look and after every failure; its errors end the loop, because no table can be worked
-    on. ``clock`` is monotonic.
+    on. ``clock`` is monotonic. ``beside`` are loops in other threads that stop with this one.
     """
 
     job: Job[T] = field(kw_only=False)
@@ -144,6 +142,7 @@ class TableLoop(Generic[T]):
     check: Callable[[], None] = lambda: None
     clock: Callable[[], float] = time.monotonic
     random_share: Callable[[], float] = random.random
+    beside: Sequence[TableLoop[Any]] = ()
 
     def __post_init__(self) -> None:
         self._tables: dict[TableName, T] = {}
@@ -159,6 +158,8 @@ class TableLoop(Generic[T]):
     def stop(self) -> None:
         """Make ``run`` or ``drain`` end soon. Safe in any thread and in a signal handler: it takes no lock."""
         self.stopping = True
+        for loop in self.beside:
+            loop.stop()
 
     def run(self) -> None:
         """Run rounds of due tables until ``stop``.
@@ -177,10 +178,8 @@ class TableLoop(Generic[T]):
                         self._list(clock_s)
                         due, at_once = self._due(clock_s), self.limits.at_once
                         for name in choose(due, set(self._running), at_once=at_once):
-                            table, trigger = self._tables[name], due[name]
-                            self._running[name] = pool.submit(
-                                self.job.run, table, trigger, self
-                            )
+                            table = self._tables[name]
+                            self._running[name] = pool.submit(self.job.run, table, self)
                         look_at_s = clock_s + self.limits.poll_s
                     time.sleep(min(_TICK_S, self.limits.poll_s))
         finally:
@@ -262,7 +261,7 @@ class TableLoop(Generic[T]):
 
     # --- what is due ---
 
-    def _due(self, clock_s: float) -> dict[TableName, Trigger]:
+    def _due(self, clock_s: float) -> dict[TableName, Urgent]:
         due = {}
         for table, trigger in self.job.due(self._fresh(clock_s), self):
             if trigger is not None:
@@ -340,6 +339,6 @@ class TableLoop(Generic[T]):
         if isinstance(error, FederationError):
             return error
         return InternalError(
-            f"{table}: {type(error).__name__} in the {self.job.name}; nothing was published, report it.",
+            f"{table}: {type(error).__name__} in the {self.job.name}; {self.job.outcome}, report it.",
             table=str(table),
         )

@@ -57,6 +57,8 @@ class TieringTable(JobTable):
     retention_fresh_until_s: float = 0.0
     caught_up_at_s: float = 0.0
     bytes_per_offset: float = 0.0
+    #: Why it was last due.
+    trigger: Trigger | None = None
     #: Why new schemas could not be taken up, as it was told.
     not_followed: str | None = None
     _earlier: LogBounds | None = None
@@ -160,6 +162,7 @@ class TieringJob:
     """
 
     name: ClassVar[str] = "tierer"
+    outcome: ClassVar[str] = "nothing was published"
 
     log: Log = field(kw_only=False)
     tables: Callable[[], Iterable[TableName]]
@@ -196,7 +199,8 @@ class TieringJob:
                     self.log, table.pinned, bounds, clock_s=clock_s, now_s=self.now_s()
                 )
                 loop.tell(events.TableMeasured(table.name, lag, table.binding))
-                yield table, table.due(lag, table.binding)
+                table.trigger = table.due(lag, table.binding)
+                yield table, table.trigger
 
     def _follow(self, table: TieringTable, loop: TableLoop[TieringTable]) -> None:
         try:
@@ -244,9 +248,10 @@ class TieringJob:
         return [(table, bounds[topic]) for table, topic in addressed if topic in bounds]
 
     def run(
-        self, table: TieringTable, trigger: Trigger, loop: TableLoop[TieringTable]
+        self, table: TieringTable, loop: TableLoop[TieringTable]
     ) -> events.RoundPublished | None:
         """Publish once, unless the table is no longer due."""
+        trigger = table.trigger or _DRAIN
 
         def still_due(pin: Pin, bounds: LogBounds) -> bool:
             lag = table.lag(self.log, pin, bounds, clock_s=loop.clock(), now_s=self.now_s())

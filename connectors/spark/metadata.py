@@ -14,6 +14,7 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
 from planner.offsets import OffsetVector
 from planner.seam.binding import MIRROR
 from planner.seam.snapshots import TAG, History, Snapshot
+from planner.seam.watermark import LastPublish, Outcomes, readable_watermark
 from planner.tiering.layout import PartitionTerm, SortTerm
 from planner.tiering.triggers import ColdSurvey, parse_options
 
@@ -126,24 +127,36 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
 def survey(table: TableName, state: TableState) -> ColdSurvey:
     """Return the facts for triggers and layout; raises BadBinding as ``parse_options``."""
     head = next(state.history.line(state.head), None)
-    published_ms: int | None = None
-    values = None if state.partitioned else 1
-    for at in state.history.line(state.head):
-        if at.carries_watermark:
-            if published_ms is None:
-                published_ms = state.committed_ms[at.snapshot_id]
-            if at.count("added-records"):
-                if state.partitioned:
-                    values = at.count("changed-partition-count")
-                break
+    last = last_publish(state)
+    values = None if last is None else last.partitions
     return ColdSurvey(
         options=parse_options(table, state.properties),
         rows=(head.count("total-records") or 0) if head else 0,
         file_bytes=(head.count("total-files-size") or 0) if head else 0,
-        published_at_s=None if published_ms is None else published_ms / 1000,
+        published_at_s=None if last is None else last.committed_ms / 1000,
         partitioned=state.partitioned,
-        partition_values=values,
+        partition_values=values if state.partitioned else 1,
     )
+
+
+def last_publish(state: TableState) -> LastPublish | None:
+    """Return the newest publish of the head's line; a commit that moved no offset says which that was."""
+    committed_ms: int | None = None
+    outcomes = Outcomes()
+    for at in state.history.line(state.head):
+        if not at.carries_watermark:
+            continue
+        mark = readable_watermark(at.watermark_text)
+        last = None if mark is None else mark.publish
+        if committed_ms is None:
+            if last is not None:
+                return last
+            committed_ms = state.committed_ms[at.snapshot_id]
+            outcomes = Outcomes() if mark is None else mark.outcomes
+        if at.count("added-records") or last is not None:
+            partitions = last.partitions if last else at.count("changed-partition-count")
+            return LastPublish(committed_ms, partitions, outcomes)
+    return None if committed_ms is None else LastPublish(committed_ms, None, outcomes)
 
 
 def _snapshot(snapshot: Mapping[str, Any]) -> Snapshot:

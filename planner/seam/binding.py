@@ -50,6 +50,15 @@ MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
 #: Properties below are for the tierer alone and change no row (see planner.tiering.triggers).
 TIER_PREFIX = "thermocline.tier."
 
+#: Properties below are for maintenance alone and change no row (see planner.maintenance.options).
+MAINTAIN_PREFIX = "thermocline.maintain."
+MAINTAIN_MODE = MAINTAIN_PREFIX + "mode"
+PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
+#: Longer than what a server promises by default: a live answer is good for an hour, and an answer may take another.
+DEFAULT_PIN_GRACE_S = 7_200
+#: More is no number of seconds that anything lasts.
+_MAX_DIGITS = 12
+
 #: Mirror of the head's watermark text; never trusted alone (see planner.seam.resolver).
 MIRROR = "thermocline.watermark"
 
@@ -71,6 +80,7 @@ class Binding:
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
     ``skips`` are (partition, offset) of records that become no row, even if they decode. They come from the watermark,
     not from properties: both sides of a seam read them from the same snapshot. ``key``: keys of records fill a column.
+    ``table_uuid`` is that of the table it was read from, and decides no row.
     """
 
     topic: str
@@ -82,6 +92,7 @@ class Binding:
     skips: tuple[tuple[int, int], ...] = ()
     kafka: str = ""
     key: RecordKey | None = None
+    table_uuid: str = field(default="", compare=False)
 
     @property
     def address(self) -> str:
@@ -163,7 +174,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         if (
             key.startswith("thermocline.")
             and key not in options
-            and not key.startswith((*record_format.prefixes, TIER_PREFIX))
+            and not key.startswith((*record_format.prefixes, TIER_PREFIX, MAINTAIN_PREFIX))
         ):
             *names, last = (*options, *(f"{each}<field id>" for each in record_format.prefixes))
             what = f"unknown property {key}; known are {', '.join(names)} and {last}."
@@ -189,15 +200,30 @@ def _cluster(table: TableName, properties: Mapping[str, str]) -> str:
     return name
 
 
-def count_property(table: TableName, properties: Mapping[str, str], key: str) -> int | None:
-    """Read a whole number above 0; None where the table does not say. Raises BadBinding for another text."""
+def count_property(
+    table: TableName, properties: Mapping[str, str], key: str, *, least: Literal[0, 1] = 1
+) -> int | None:
+    """Read a whole number, ``least`` at least; None where the table does not say. Raises BadBinding for another text."""
     text = properties.get(key)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        what = f"property {key} is {text!r}; it must be a whole number above 0."
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        limit = "above 0" if least else "from 0 on"
+        what = f"property {key} is {text!r}; it must be a whole number {limit}."
         raise bad_property(table, key, what)
     return int(text)
+
+
+def promised_s(properties: Mapping[str, str]) -> int | None:
+    """Return the grace that servers go by: that of maintenance, or the default where a value does not fit and it stops.
+
+    None: the table is not maintained.
+    """
+    if properties.get(MAINTAIN_MODE) == "off":
+        return None
+    text = properties.get(PIN_GRACE_S, "")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    return (int(text) if is_number else 0) or DEFAULT_PIN_GRACE_S
 
 
 def decoding_key(schema: TableSchema, binding: Binding) -> str:

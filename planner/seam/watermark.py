@@ -17,7 +17,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import add, attrgetter
 from typing import Any
 
@@ -91,6 +91,18 @@ class Outcomes:
         return [f"{count:,} {name}" for name, count in counts if count or name != "dead"]
 
 
+@dataclass(frozen=True, slots=True)
+class LastPublish:
+    """The newest publish before a commit that moved no offset.
+
+    ``committed_ms`` is since 1970; ``partitions`` is how many partitions it wrote to, None where there was none with rows.
+    """
+
+    committed_ms: int
+    partitions: int | None
+    outcomes: Outcomes
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Skip:
     """A record a person gave up: neither a row of cold nor of the tail. ``reason`` is theirs."""
@@ -113,6 +125,7 @@ class Watermark:
     records a person gave up, at or above the watermark when they did. All three stay for ever.
     ``outcomes`` counts the commit that carries this text, not the table. ``decoding`` and ``era`` are those of the
     newest publish (``planner.seam.watermark``), both empty where a program that did not know them wrote the text.
+    ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
     ``kafka`` is the binding's: a name in settings, which is no part of the text.
     """
 
@@ -130,7 +143,23 @@ class Watermark:
     outcomes: Outcomes = field(default_factory=Outcomes)
     decoding: str = ""
     era: str = ""
+    publish: LastPublish | None = None
     kafka: str = field(default="", compare=False)
+
+    @property
+    def publish_outcomes(self) -> Outcomes:
+        """Count the outcomes of the last publish, which may be of an earlier commit."""
+        return self.outcomes if self.publish is None else self.publish.outcomes
+
+    def renewed(self, publish: LastPublish, *, run: str, head: int) -> Watermark:
+        """Return what a commit without rows on snapshot ``head`` writes that changes nothing else."""
+        return replace(
+            self,
+            run=run,
+            prev_snapshot_id=head,
+            outcomes=Outcomes(),
+            publish=self.publish or publish,
+        )
 
     def offset(self, partition: int) -> int:
         """First offset of ``partition`` not in cold. A partition absent from the text was added later: 0."""
@@ -178,11 +207,7 @@ def format_watermark(watermark: Watermark) -> str:
         "shape": watermark.shape,
         "gaps": [[gap.partition, gap.start, gap.stop] for gap in watermark.gaps],
         "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
-        **{
-            name: count
-            for name, count in asdict(watermark.outcomes).items()
-            if count or name in _COUNTED_ALWAYS
-        },
+        **_counts(watermark.outcomes),
     }
     if watermark.skips:
         document["skips"] = [
@@ -190,6 +215,8 @@ def format_watermark(watermark: Watermark) -> str:
         ]
     if watermark.decoding:
         document["decoding"] = [watermark.decoding, watermark.era]
+    if (last := watermark.publish) is not None:
+        document["publish"] = [last.committed_ms, last.partitions, _counts(last.outcomes)]
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     if len(text) <= COMPRESS_ABOVE_BYTES:
         return text
@@ -227,6 +254,29 @@ def readable_watermark(text: str | None) -> Watermark | None:
         return None if text is None else parse_watermark(text)
     except WatermarkUnreadable:
         return None
+
+
+def _counts(outcomes: Outcomes) -> dict[str, int]:
+    counts = asdict(outcomes).items()
+    return {name: count for name, count in counts if count or name in _COUNTED_ALWAYS}
+
+
+def _outcomes(document: dict[str, Any]) -> Outcomes:
+    return Outcomes(
+        **{
+            item.name: as_int(document[item.name])
+            for item in fields(Outcomes)
+            if item.name in document or item.name in _COUNTED_ALWAYS
+        }
+    )
+
+
+def _last_publish(entry: list[Any] | None) -> LastPublish | None:
+    if entry is None:
+        return None
+    committed_ms, partitions, counts = entry
+    count = None if partitions is None else as_int(partitions)
+    return LastPublish(as_int(committed_ms), count, _outcomes(counts))
 
 
 def _dense(vector: OffsetVector) -> list[int | None]:
@@ -296,13 +346,8 @@ def _watermark(document: dict[str, Any]) -> Watermark:
             Skip(as_int(partition), as_int(offset), as_str(reason))
             for partition, offset, reason in (document["skips"] if document["v"] == 2 else ())
         ),
-        outcomes=Outcomes(
-            **{
-                item.name: as_int(document[item.name])
-                for item in fields(Outcomes)
-                if item.name in document or item.name in _COUNTED_ALWAYS
-            }
-        ),
+        outcomes=_outcomes(document),
+        publish=_last_publish(document.get("publish")),
         decoding=as_str(decoding),
         era=as_str(era),
     )

@@ -67,6 +67,7 @@ def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Wa
         run=run,
         prev_snapshot_id=head,
         outcomes=outcomes,
+        publish=None,
         decoding=decoding,
         era=era_after(plan.start, decoding),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 from planner.names import TableName
-from planner.tiering.triggers import Trigger
 
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 300.0
@@ -14,8 +14,16 @@ MAX_BACKOFF_S = 300.0
 MAX_OUTAGE_BACKOFF_S = 30.0
 
 
+class Urgent(Protocol):
+    """Why a table is worked on now."""
+
+    @property
+    def urgency(self) -> tuple[float, ...]:
+        """Sorts reasons: the greatest first."""
+
+
 def choose(
-    due: Mapping[TableName, Trigger], running: Set[TableName], *, at_once: int
+    due: Mapping[TableName, Urgent], running: Set[TableName], *, at_once: int
 ) -> tuple[TableName, ...]:
     """Return the tables to start now, most urgent first: none that runs, and at most ``at_once`` in all."""
     waiting = sorted(

@@ -12,6 +12,9 @@ from connectors.jobs import events
 from connectors.jobs.round import RoundResult
 from connectors.registry.registries import RegistryState
 from planner.errors import CatalogUnavailable, FederationError, TailGap, TieringConflict
+from planner.maintenance.facts import MaintenanceFacts
+from planner.maintenance.steps import OrphanRemoval, StepResult, Upkeep
+from planner.seam.snapshots import History
 from planner.seam.watermark import Outcomes
 from planner.tiering.plan import TieringBudget, plan_tiering
 from planner.tiering.triggers import Lag, Trigger
@@ -21,6 +24,7 @@ from proxy.ops.schema_registries import SchemaRegistryStates
 from proxy.ops.states import ProcessState, States
 from proxy.tail.budget import TailState
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, watermark
+from thermocline.tiering.maintenance_metrics import MaintenanceMetrics
 from thermocline.tiering.metrics import TieringMetrics
 
 #: Prometheus adds these to every series.
@@ -79,6 +83,11 @@ def _tierer() -> CollectorRegistry:
     metrics(events.RoundRefused(FLOWS, TieringConflict("another was first.")))
     metrics(events.TableFailed(FLOWS, TailGap("gone."), 1.0))
     metrics(events.TableFailed(None, CatalogUnavailable("down."), 1.0))
+    maintenance = MaintenanceMetrics(metrics.registry)
+    facts = MaintenanceFacts(FLOWS, 1, History({}), {1: 0})
+    maintenance(events.TableSurveyed(FLOWS, facts, Upkeep()))
+    maintenance(events.StepDone(FLOWS, OrphanRemoval(), StepResult(1, 2, 3.0)))
+    maintenance(events.TableFailed(FLOWS, TailGap("gone."), 1.0))
     return metrics.registry
 
 

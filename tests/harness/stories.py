@@ -32,6 +32,7 @@ from tests.fixtures.kafka import COMPACTED, Kafka
 from tests.fixtures.server import TieredServer
 from tests.fixtures.spark import BoundTable
 from tests.harness.ledger import Ledger, Place, Version
+from tests.harness.maintaining import maintain
 from tests.harness.oracle import same
 
 PARTITIONS = 3
@@ -380,6 +381,17 @@ class Story:
             self.tier()
         self.spark.expire_to_one()
         del self.history[:-1]
+
+    def maintain(self) -> None:
+        """All that maintenance finds due a month from now: nothing is promised any more but what is named and the head."""
+        self.spark.sql("ALTER TABLE {t} SET TBLPROPERTIES ('thermocline.maintain.mode' = 'on')")
+        maintain(self.spark, hours=24 * 30)
+        retained = self.spark.state().history.snapshots
+        self.history = [each for each in self.history if each[0] in retained]
+        if [each[0] for each in self.history[-1:]] != [self._head()]:
+            self._remember()
+        # The head carries the watermark by itself.
+        self.removed_since_tiering, self.rolled_back = [], False
 
     def _remember(self) -> None:
         self.history.append((self._head(), self.ledger.head))

@@ -19,7 +19,7 @@ from tests.fixtures.catalog_on_s3 import CatalogOnS3
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, settings_of
 from tests.harness.doctor_site import UNLOCKED, DoctorSite
-from thermocline.commands.tier import BoundTables
+from thermocline.bound_tables import BoundTables
 from thermocline.serve.assembly import running_server
 
 pytestmark = pytest.mark.kafka

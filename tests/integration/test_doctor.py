@@ -181,6 +181,24 @@ def test_uuids_that_spark_would_not_find_are_a_warning(site: DoctorSite, kafka: 
     )
 
 
+def test_a_grace_shorter_than_what_servers_promise_is_a_warning(
+    site: DoctorSite, kafka: Kafka
+) -> None:
+    bind(site, kafka.topic(), properties={"thermocline.maintain.pin_grace_s": "600"})
+    off = {"thermocline.maintain.pin_grace_s": "600", "thermocline.maintain.mode": "off"}
+    bind(site, kafka.topic(), TableName("lake", ("net",), "off"), properties=off)
+    bind(site, kafka.topic(), TableName("lake", ("net",), "usual"))
+    findings = site.findings(failed=False)
+    assert [name for name in findings if name.startswith("maintenance")] == [
+        "maintenance of lake.net.flows"
+    ]
+    assert findings["maintenance of lake.net.flows"] == (
+        "warn",
+        "answers may take 3,900 s from their plan on, and what they read stays for 600 s",
+        "set thermocline.maintain.pin_grace_s of the table to 3900 at least, or the server's limits lower",
+    )
+
+
 def test_a_table_outside_the_storage_roots_is_a_failure(
     site: DoctorSite, kafka: Kafka, tmp_path: Path
 ) -> None:

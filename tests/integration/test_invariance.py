@@ -41,6 +41,33 @@ def test_a_story_of_a_compacted_topic_changes_no_answer(
     tell(COMPACTED_SEED, 2 * len(kinds), kafka, tiered_server, cursor, kinds)
 
 
+#: A table with row deletes.
+MAINTAINED_SEED = 4
+
+
+def test_a_story_of_a_maintained_table_changes_no_answer(
+    kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
+) -> None:
+    tell(MAINTAINED_SEED, 3, kafka, tiered_server, cursor, ("delete", "maintain"))
+
+
+@pytest.mark.soak
+def test_a_longer_story_of_a_maintained_table_changes_no_answer(
+    kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
+) -> None:
+    kinds = ("delete", "maintain", "compact", "rollback", "maintain")
+    tell(MAINTAINED_SEED, len(kinds) + 1, kafka, tiered_server, cursor, kinds)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(21, 33))
+def test_long_stories_of_maintained_tables_change_no_answer(
+    seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
+) -> None:
+    kinds = (*STEPS, "maintain", "maintain", "maintain")
+    tell(seed, 2 * (len(kinds) + 1), kafka, tiered_server, cursor, kinds)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(21))
 def test_long_stories_change_no_answer(

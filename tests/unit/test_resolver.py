@@ -246,6 +246,50 @@ def test_a_broken_chain_without_full_proof_is_refused(value: History, why: str) 
         resolve(value, 4, table="t")
 
 
+def test_a_hidden_compaction_that_dropped_deleted_rows_removed_none() -> None:
+    # Of 30 rows two are deleted; the compaction wrote the 28 others and dropped the deletes.
+    base = ours(1, None, 10, 20, total_records=30, total_position_deletes=2)
+    head = snapshot(4, 3, "replace", added_records=28, deleted_records=28, total_records=28)
+    value = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
+    assert resolve(value, 4, table="t") == MARK
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        # A DELETE in the oldest snapshot that is left is its own, and one before it is hidden.
+        {"total_records": 30, "total_position_deletes": 3, "added_position_deletes": 2},
+        {"total_records": 30, "total_equality_deletes": 1},
+        # A rewrite dropped the rows of a hidden DELETE: before it, all 30 were there.
+        {"added_records": 29, "deleted_records": 30, "removed_position_deletes": 1}
+        | {"total_records": 29, "total_position_deletes": 0},
+    ],
+)
+def test_a_hidden_row_delete_took_no_row_of_a_file(counts: dict[str, Any]) -> None:
+    base = ours(1, None, 10, 20, total_records=30)
+    head = snapshot(4, 3, "replace", **counts)
+    value = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
+    assert resolve(value, 4, table="t") == MARK
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        # A hidden DELETE, and a hidden compaction of its rows: a rollback over a row leaves the same.
+        {"total_records": 29},
+        # Rows that an equality delete takes are not counted.
+        {"total_records": 31, "total_position_deletes": 1, "total_equality_deletes": 1},
+        {"total_records": 28, "total_position_deletes": 1},
+    ],
+)
+def test_hidden_deletes_whose_rows_went_too_are_refused(counts: dict[str, Any]) -> None:
+    base = ours(1, None, 10, 20, total_records=30)
+    head = snapshot(4, 3, "replace", **counts)
+    value = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
+    with pytest.raises(WatermarkMissing, match="rows were added or removed by snapshots that"):
+        resolve(value, 4, table="t")
+
+
 def test_a_tag_newer_than_the_broken_chain_proves_nothing() -> None:
     newest = ours(9, None, 50, 60, total_records=30)
     head = snapshot(4, 3, "replace", total_records=30)

@@ -14,6 +14,7 @@ from planner.seam import watermark as watermark_module
 from planner.seam.snapshots import WatermarkEntries
 from planner.seam.watermark import (
     COMPRESS_ABOVE_BYTES,
+    LastPublish,
     Outcomes,
     Skip,
     Watermark,
@@ -48,10 +49,17 @@ watermarks = st.builds(
 )
 
 
+published = st.builds(
+    LastPublish,
+    offsets,
+    st.none() | offsets,
+    st.builds(Outcomes, offsets, offsets, offsets, offsets),
+)
+renewed = st.builds(replace, watermarks, publish=published)
 decoded = st.builds(replace, watermarks, decoding=st.text(min_size=1), era=st.text())
 
 
-@given(watermarks | decoded)
+@given(watermarks | decoded | renewed)
 def test_the_text_form_reads_back_equal(watermark: Watermark) -> None:
     assert parse_watermark(format_watermark(watermark)) == watermark
 
@@ -212,3 +220,25 @@ def test_a_commit_writes_one_text_into_its_summary_and_the_mirror() -> None:
     assert WatermarkEntries.of(mark) == WatermarkEntries(
         summary={"thermocline.watermark": text}, properties={"thermocline.watermark": text}
     )
+
+
+def test_a_commit_that_moves_no_offset_carries_the_last_publish_on() -> None:
+    first = watermark(10, 20, outcomes=Outcomes(rows=7, tombstones=1), skips=(Skip(0, 3),))
+    last = LastPublish(1_000, 4, first.outcomes)
+    again = first.renewed(last, run="run-2", head=5)
+    assert (again.run, again.prev_snapshot_id, again.outcomes) == ("run-2", 5, Outcomes())
+    assert again.same_position(first)
+    assert again.same_decisions(first)
+    assert again.publish_outcomes == first.publish_outcomes == first.outcomes
+    # The next one knows it from the text alone.
+    third = parse_watermark(format_watermark(again)).renewed(
+        LastPublish(2_000, None, Outcomes()), run="run-3", head=6
+    )
+    assert third.publish == last
+    document = json.loads(format_watermark(third))
+    assert document["publish"] == [
+        1000,
+        4,
+        {"rows": 7, "dead": 0, "skipped": 0, "tombstones": 1},
+    ]
+    assert document["v"] == 2

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,9 @@ from thermocline.options import option, options, takes
 from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
+    from connectors.iceberg.maintenance_facts import MaintenanceReader
     from connectors.table_standings import TableStatus, TailReading
+    from thermocline.config.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -38,6 +40,7 @@ Examples:
 @options
 class StatusOptions:
     partitions: bool = option(help="Offsets of every partition, too.")
+    care: bool = option(help="What waits for maintenance, too. Reads the table's manifests.")
     as_json: bool = option("--json", help="One JSON document, partitions included.")
     watch_s: float | None = option(
         "--watch",
@@ -66,9 +69,14 @@ def command(
     need be in the settings. LAG counts offsets that are not tiered yet: an upper bound of records. BYTES is estimated from
     the first of them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
     lost before they are tiered. Exit code 6 when a table does not answer.
+
+    With --care: files and bytes that wait to be compacted, bytes compacted within an hour by bytes published, the oldest
+    snapshot, what the last look for orphans removed, and how long ago maintenance last did something.
     """
+    if chosen.care and chosen.uri is not None:
+        raise click.UsageError("--care reads the tables' own files; leave out --server.")
     names = [TableName.parse(text) for text in tables]
-    with _answering(config, chosen.uri, **login) as answer:
+    with _answering(config, chosen.uri, is_with_care=chosen.care, **login) as answer:
         while True:
             statuses = answer(names)
             if chosen.as_json:
@@ -87,7 +95,12 @@ def command(
 
 @contextlib.contextmanager
 def _answering(
-    config: str | None, uri: str | None, *, user: str | None, token: str | None
+    config: str | None,
+    uri: str | None,
+    *,
+    is_with_care: bool,
+    user: str | None,
+    token: str | None,
 ) -> Iterator[Callable[[Sequence[TableName]], list[TableStatus]]]:
     """Ask a server where one is named, else catalogs and brokers."""
     if uri is not None:
@@ -101,6 +114,7 @@ def _answering(
     # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
     from connectors.iceberg.store import IcebergStore
     from connectors.kafka.clusters import KafkaClusters
+    from connectors.table_care import with_care
     from connectors.table_standings import standings
 
     settings = load(config).require_catalogs()
@@ -108,14 +122,25 @@ def _answering(
     with (
         KafkaClusters(clusters) as log,
         closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+        _care_reader(settings) if is_with_care else nullcontext() as reader,
     ):
-        yield lambda names: standings(
-            store,
-            log,
-            names or store.tables(),
-            clusters=clusters,
-            now_ms=time.time_ns() // 1_000_000,
-        )
+
+        def answer(names: Sequence[TableName]) -> list[TableStatus]:
+            now_ms = time.time_ns() // 1_000_000
+            statuses = standings(
+                store, log, names or store.tables(), clusters=clusters, now_ms=now_ms
+            )
+            return statuses if reader is None else with_care(statuses, reader, now_ms)
+
+        yield answer
+
+
+@contextlib.contextmanager
+def _care_reader(settings: Settings) -> Iterator[MaintenanceReader]:
+    from connectors.iceberg.maintenance_facts import MaintenanceReader
+
+    with closing(MaintenanceReader(settings.catalogs, catalog_roots(settings))) as reader:
+        yield reader
 
 
 def _document(status: TableStatus) -> dict[str, Any]:
@@ -151,6 +176,9 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
     if answering:
         grid = Grid(titles, right, width=width, colour=coloured())
         click.echo("\n".join(grid.lines(cells)))
+    if any(table.care for table in answering):
+        click.echo("")
+        click.echo("\n".join(_care_lines(answering, width)))
     if partitions:
         for table in answering:
             click.echo(f"\n{table.table}  snapshot {table.snapshot_id}")
@@ -205,6 +233,36 @@ def _notes(table: TableStatus) -> str:
     if table.tail is not None and table.tail.error is not None:
         texts.append(f"the server: {table.tail.error}")
     return "; ".join(texts)
+
+
+def _care_lines(tables: Sequence[TableStatus], width: int | None) -> list[str]:
+    from thermocline.output.table import Grid
+
+    titles = [
+        "TABLE",
+        "TO COMPACT",
+        "BYTES",
+        "COMPACTED/PUBLISHED",
+        "SNAPSHOTS",
+        "OLDEST",
+        "ORPHANS",
+        "LAST RUN",
+    ]
+    rows = [
+        [
+            table.table,
+            f"{care.backlog_files:,}",
+            size_text(care.backlog_bytes),
+            "-" if care.compacted_ratio is None else f"{care.compacted_ratio:.2f}",
+            f"{care.snapshots:,}",
+            span_text(care.oldest_snapshot_s),
+            "-" if care.orphan_bytes is None else size_text(care.orphan_bytes),
+            "never" if care.last_run_s is None else f"{span_text(care.last_run_s)} ago",
+        ]
+        for table in tables
+        if (care := table.care) is not None
+    ]
+    return Grid(titles, [False] + [True] * 7, width=width, colour=coloured()).lines(rows)
 
 
 def _partition_lines(table: TableStatus, width: int | None) -> list[str]:

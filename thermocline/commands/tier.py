@@ -16,6 +16,7 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.store import IcebergStore
 from connectors.jobs.loop import LoopLimits, TableLoop
+from connectors.jobs.maintain import MaintainedTable
 from connectors.jobs.tier import RoundLimits, TieringJob, TieringTable
 from connectors.kafka.admin import RetentionReader
 from connectors.kafka.clusters import KafkaClusters
@@ -23,21 +24,21 @@ from connectors.registry.decoders import shipped_decoder
 from connectors.registry.following import SchemaFollower
 from connectors.registry.registries import SchemaRegistries
 from connectors.spark.errors import java_errors
+from connectors.spark.publish.stage import STALE_STAGE_S
 from connectors.spark.publish.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.spark.session import check_alive
-from planner.errors import FederationError, Inconsistent, RequestError, Unavailable
+from planner.errors import FederationError
 from planner.names import TableName
-from planner.ports import ColdStore
 from planner.tiering.triggers import ColdSurvey
 from proxy.ops.schema_registries import SchemaRegistryStates
+from thermocline.bound_tables import BoundTables
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import Settings, load
+from thermocline.maintaining import beside
 from thermocline.spark_session import configured_session
 from thermocline.tiering.console import Lines
+from thermocline.tiering.maintenance_metrics import MaintenanceMetrics
 from thermocline.tiering.metrics import TieringMetrics
-
-#: No round lasts a day: an older stage branch belongs to a tierer that died.
-STALE_STAGE_S = 86_400.0
 
 
 @click.command(epilog="Example: thermocline tier --once lake.net.flows")
@@ -143,6 +144,13 @@ def running_loop(
             retentions=RetentionReader(settings.clusters),
             adjust=functools.partial(_shortened, interval_s or tier.max_age_s),
         )
+        check = functools.partial(check_alive, spark)
+        others: tuple[TableLoop[MaintainedTable], ...] = ()
+        if not once:
+            listeners = (MaintenanceMetrics(metrics.registry), lines.beside)
+            others = (
+                stack.enter_context(beside(job.tables, settings, spark, listeners, check)),
+            )
         yield TableLoop(
             job,
             listeners=(metrics, lines),
@@ -152,7 +160,8 @@ def running_loop(
                 refresh_s=tier.refresh_s,
                 stop_s=tier.stop_s,
             ),
-            check=functools.partial(check_alive, spark),
+            check=check,
+            beside=others,
         )
 
 
@@ -192,38 +201,3 @@ def _target(
     except FederationError as error:
         click.echo(f"{name}: stale stage branches stay: {error.message}", err=True)
     return target
-
-
-class BoundTables:
-    """Lists the tables that name a topic. One whose binding is refused is reported once and left out.
-
-    So is one that cannot be read now, as another's entry whose files are gone, unless ``with_unread``.
-    """
-
-    def __init__(self, store: ColdStore, *, with_unread: bool = False) -> None:
-        self._store = store
-        self._with_unread = with_unread
-        self._bound: set[TableName] = set()
-        self._reported: dict[TableName, str] = {}
-
-    def __call__(self) -> list[TableName]:
-        """List them. Raises CatalogUnavailable: a catalog does not answer."""
-        listed = set(self._store.tables())
-        self._bound &= listed
-        # Of a table that is bound, its rounds learn when it is not any more.
-        self._bound |= set(filter(self._is_bound, listed - self._bound))
-        return sorted(self._bound)
-
-    def _is_bound(self, name: TableName) -> bool:
-        try:
-            return self._store.pin(name).binding is not None
-        except Inconsistent:
-            # Its rounds say what is wrong, and when it is well again.
-            return True
-        except (RequestError, Unavailable) as error:
-            if self._with_unread and isinstance(error, Unavailable):
-                return True
-            if self._reported.get(name) != error.message:
-                self._reported[name] = error.message
-                click.echo(f"{name}: left out: {error.message}", err=True)
-            return False

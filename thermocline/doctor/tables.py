@@ -15,11 +15,13 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.probe import TopicFacts, topic_facts
 from planner.column_statistics import STATISTICS, uuids
 from planner.errors import FederationError, PermissionsMismatch, Unavailable
+from planner.maintenance.options import parse_maintain
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.permissions import Identity
 from planner.ports import Log, TopicSource
 from planner.schema import TableSchema
+from planner.seam.binding import PIN_GRACE_S
 from planner.seam.cut import LogBounds, Pin, plan_cut
 from planner.seam.watermark import Watermark
 from planner.statement.references import ResolvedTable
@@ -53,6 +55,7 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
             if pin.binding is not None:
                 pins.append(pin)
                 yield from _uuids(store, pin)
+                yield from _grace(settings, store, pin)
         yield from permissions(settings, granted)
         if pins and settings.clusters:
             yield from _bound(settings, pins)
@@ -97,6 +100,26 @@ def _uuids(store: IcebergStore, pin: Pin) -> Findings:
             f"files {have} statistics of {names}, which Spark reads in another order: its conditions on a uuid find no row "
             f"there; other engines do",
             f"type in Spark SQL: {', then '.join(fixes)}",
+        )
+
+
+def _grace(settings: Settings, store: IcebergStore, pin: Pin) -> Findings:
+    """Compare what servers promise with what maintenance of the table leaves in place."""
+    check = f"maintenance of {pin.table}"
+    try:
+        care = parse_maintain(pin.table, store.properties(pin))
+    except FederationError as error:
+        yield refused(check, error, f"see docs/care.md: {type(error).__name__}")
+        return
+    server, rest = settings.server, settings.iceberg_rest
+    longest_s = server.ticket_ttl_s + (server.answer_timeout_s or 0)
+    if rest.port is not None:
+        longest_s = max(longest_s, rest.live_ttl_s)
+    if care.mode != "off" and longest_s > care.pin_grace_s:
+        yield warn(
+            check,
+            f"answers may take {longest_s:,.0f} s from their plan on, and what they read stays for {care.pin_grace_s:,} s",
+            f"set {PIN_GRACE_S} of the table to {longest_s:.0f} at least, or the server's limits lower",
         )
 
 

@@ -39,6 +39,9 @@ from planner.tiering.write_plan import WritePlan
 #: Summary key of a staged snapshot: which run wrote it.
 RUN_KEY = "thermocline.run"
 
+#: No round lasts a day: an older stage branch belongs to a tierer that died.
+STALE_STAGE_S = 86_400.0
+
 _COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
 _REF_ATTEMPTS = 10
 _REF_BACKOFF_S = 0.1
