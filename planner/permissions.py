@@ -151,9 +151,10 @@ class Grant:
         """Facts of the whole table that are about hidden rows, or tell values of hidden columns."""
         if self.rows is not None:
             return ~FactKinds(0)
+        if self.is_whole:
+            return FactKinds(0)
         has_times = KAFKA_TIMESTAMP not in dict(self.masks) and _opens(self, KAFKA_TIMESTAMP)
-        times = FactKinds(0) if has_times else FactKinds.TIMES
-        return times if self.is_whole else times | FactKinds.SIZES
+        return FactKinds.SIZES if has_times else FactKinds.SIZES | FactKinds.TIMES
 
     def names(self, identity: Identity) -> bool:
         return (
