@@ -10,10 +10,18 @@ from typing import ClassVar, Protocol
 from connectors.jobs import events
 from connectors.jobs.loop import JobTable, TableLoop
 from connectors.jobs.round import not_bound
-from planner.errors import ColdStoreUnavailable, Inconsistent, RequestError, StalePlan
+from planner.errors import (
+    BadBinding,
+    ColdStoreUnavailable,
+    FederationError,
+    Inconsistent,
+    RequestError,
+    StalePlan,
+)
 from planner.maintenance.facts import MaintenanceFacts
 from planner.maintenance.steps import (
     Compaction,
+    Expiry,
     OrphanRemoval,
     Situation,
     Step,
@@ -147,23 +155,40 @@ class MaintenanceJob:
             loop.tell(events.RoundRefused(table.name, error))
             return None
         except (RequestError, Inconsistent, ColdStoreUnavailable) as error:
-            # Orphans need other tables to be read, and a right to delete; rewrites and expiry must not wait for that.
-            if not isinstance(step, OrphanRemoval):
-                raise
-            table.out_until_s[OrphanRemoval] = loop.clock() + IN_VAIN_S
-            loop.tell(events.StepRefused(table.name, step, error))
+            self._leave_out(table, step, error, loop)
             return None
 
+    def _leave_out(
+        self,
+        table: MaintainedTable,
+        step: Step,
+        error: FederationError,
+        loop: TableLoop[MaintainedTable],
+    ) -> None:
+        """Leave out a step that the others need not wait for; raise the error of another.
+
+        Orphans need other tables to be read, and a right to delete; an expiry makes the room that a rewrite lacks.
+        """
+        passes = (
+            isinstance(step, OrphanRemoval)
+            or (isinstance(step, Expiry) and isinstance(error, BadBinding))
+            or (isinstance(step, Compaction) and isinstance(error, ColdStoreUnavailable))
+        )
+        if not passes:
+            raise error
+        table.out_until_s[type(step)] = loop.clock() + IN_VAIN_S
+        loop.tell(events.StepRefused(table.name, step, error))
+
     def drain(self, table: MaintainedTable, loop: TableLoop[MaintainedTable]) -> None:
-        """Take steps until none is due."""
-        conflicts = 0
+        """Take steps until none is due; raise the first refusal of one that the others did not wait for."""
+        conflicts, refusals = 0, list[FederationError]()
         while not loop.stopping:
             self.read(table)
             if table.facts is None:
                 raise not_bound(table.name)
             upkeep = self._decide(table, loop)
             if not upkeep.steps:
-                return
+                break
             step = upkeep.steps[0]
             try:
                 result = self._take(table, step, loop)
@@ -172,9 +197,14 @@ class MaintenanceJob:
                 loop.tell(events.RoundRefused(table.name, error))
                 if conflicts >= _CONFLICTS:
                     raise
+            except (RequestError, Inconsistent, ColdStoreUnavailable) as error:
+                self._leave_out(table, step, error, loop)
+                refusals.append(error)
             else:
                 conflicts = 0
                 loop.tell(events.StepDone(table.name, step, result))
+        if refusals:
+            raise refusals[0]
 
     def _take(
         self, table: MaintainedTable, step: Step, loop: TableLoop[MaintainedTable]

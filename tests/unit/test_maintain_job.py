@@ -17,7 +17,7 @@ from connectors.jobs.maintain import (
     MaintainedTable,
     MaintenanceJob,
 )
-from planner.errors import BadBinding, ForeignCommit, TieringConflict
+from planner.errors import BadBinding, ColdStoreUnavailable, ForeignCommit, TieringConflict
 from planner.maintenance.facts import (
     MAIN,
     MAINTAIN_KEY,
@@ -313,6 +313,37 @@ def test_orphans_that_cannot_be_told_stop_no_other_step(
         "remove orphans: BadBinding: lake.net.flows: the table lake.net.other lies in its folder. "
         "(again in an hour; the rest goes on)\n"
     )
+
+
+def test_a_rewrite_without_room_lets_the_steps_go_on_that_make_some() -> None:
+    lake = Lake(facts_of(5, 1))
+
+    def full(step: Step) -> None:
+        if isinstance(step, Compaction):
+            raise ColdStoreUnavailable("lake.net.flows: 5 bytes are free where the table lies.")
+
+    lake.act = full
+    with pytest.raises(ColdStoreUnavailable):
+        lake.loop().drain()
+    assert [type(step) for step in lake.steps] == [OrphanRemoval]
+    [event] = lake.of(events.StepRefused)
+    assert isinstance(event, events.StepRefused)
+    assert isinstance(event.step, Compaction)
+
+
+def test_a_round_without_room_leaves_the_next_to_what_makes_some() -> None:
+    lake = Lake(facts_of(5, 1))
+
+    def full(step: Step) -> None:
+        if isinstance(step, Compaction):
+            raise ColdStoreUnavailable("lake.net.flows: 5 bytes are free where the table lies.")
+
+    lake.act = full
+    loop, table = lake.loop(), MaintainedTable(name=FLOWS)
+    assert loop.job.run(table, loop) is None
+    done = loop.job.run(table, loop)
+    assert isinstance(done, events.StepDone)
+    assert isinstance(done.step, OrphanRemoval)
 
 
 def test_what_both_loops_meet_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
