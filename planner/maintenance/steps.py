@@ -138,12 +138,14 @@ class WatermarkRenewal:
 class Expiry:
     """Expire snapshots committed before a time, exclusive, and remove the files that only they name.
 
-    ``snapshots`` is how many may go, of which a step takes ``MAX_SNAPSHOTS`` about.
+    ``snapshots`` is how many may go, of which a step takes ``MAX_SNAPSHOTS`` about. ``head`` is the snapshot that was
+    the newest: what may go was decided by it.
     """
 
     before_ms: int
     snapshots: int
     cost_bytes: int
+    head: int | None
 
     @property
     def backlog(self) -> int:
@@ -359,6 +361,6 @@ def _expiry(
         return [], None
     if len(times) > MAX_SNAPSHOTS:
         # The oldest first: the next step has the rest.
-        before_ms = times[MAX_SNAPSHOTS]
-    expiry = Expiry(before_ms, len(expired), sum(facts.files.manifests))
+        before_ms = min(before_ms, times[MAX_SNAPSHOTS])
+    expiry = Expiry(before_ms, len(expired), sum(facts.files.manifests), facts.head)
     return [WatermarkRenewal(), expiry] if facts.needs_watermark else [expiry], None
