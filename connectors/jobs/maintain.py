@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from connectors.jobs import events
@@ -59,7 +59,7 @@ class MaintenanceTarget(Protocol):
 class MaintainedTable(JobTable):
     """``out_until_s`` is of the loop's clock, by kind of step; ``lowest`` the smallest backlog of late, and when it was.
 
-    ``is_decided``: ``upkeep`` is by these facts.
+    ``is_decided``: ``upkeep`` is by these facts. ``stepped_s``: when the last step ended, by the same clock.
     """
 
     facts: MaintenanceFacts | None = None
@@ -68,6 +68,7 @@ class MaintainedTable(JobTable):
     target: MaintenanceTarget | None = None
     out_until_s: dict[type[Step], float] = field(default_factory=dict)
     lowest: tuple[int, float] | None = None
+    stepped_s: float = 0.0
 
     def grown_from(self, files: int, clock_s: float) -> int | None:
         """Note a backlog; return that of an hour ago if it has only grown since."""
@@ -114,7 +115,8 @@ class MaintenanceJob:
             with loop.guarded(table):
                 # A look is every few seconds, and a decision goes through all files.
                 upkeep = table.upkeep if table.is_decided else self._decide(table, loop)
-                yield table, upkeep if upkeep.steps else None
+                waited_s = loop.clock() - table.stepped_s
+                yield table, replace(upkeep, waited_s=waited_s) if upkeep.steps else None
 
     def _decide(self, table: MaintainedTable, loop: TableLoop[MaintainedTable]) -> Upkeep:
         clock_s = loop.clock()
@@ -149,7 +151,7 @@ class MaintenanceJob:
             return None
         step = upkeep.steps[0]
         try:
-            return events.StepDone(table.name, step, self._take(table, step, loop))
+            result = self._take(table, step, loop)
         except StalePlan as error:
             table.out_until_s[type(step)] = loop.clock() + CONFLICT_S
             loop.tell(events.RoundRefused(table.name, error))
@@ -157,6 +159,9 @@ class MaintenanceJob:
         except (RequestError, Inconsistent, ColdStoreUnavailable) as error:
             self._leave_out(table, step, error, loop)
             return None
+        finally:
+            table.stepped_s = loop.clock()
+        return events.StepDone(table.name, step, result)
 
     def _leave_out(
         self,

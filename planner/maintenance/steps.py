@@ -200,22 +200,26 @@ class StepResult:
 class Upkeep:
     """Steps in the order to take them. ``withheld`` says what would be due otherwise, and why it is not done.
 
-    ``backlog`` is how many files and bytes wait to be compacted, withheld or not.
+    ``backlog`` is how many files and bytes wait to be compacted, withheld or not. ``waited_s`` is how long ago the table's
+    last step was.
     """
 
     steps: tuple[Step, ...] = ()
     withheld: tuple[str, ...] = ()
     options: MaintainOptions = field(default_factory=MaintainOptions)
     backlog: tuple[int, int] = (0, 0)
+    waited_s: float = 1.0
 
     @property
     def urgency(self) -> tuple[float, ...]:
-        return (max((step.score for step in self.steps), default=0.0),)
+        """Weigh what is due by how long it waited: a table that never catches up would be the only one."""
+        return (max((step.score for step in self.steps), default=0.0) * self.waited_s,)
 
     def without(self, kinds: Set[type[Step]]) -> Upkeep:
-        """Leave out the steps of some kinds; without a renewal that it needs an expiry, too."""
+        """Leave out the steps of some kinds; without a renewal that it needs an expiry, too, and the reverse."""
+        both = {WatermarkRenewal, Expiry}
         renews = WatermarkRenewal in map(type, self.steps)
-        out = {*kinds, Expiry} if renews and WatermarkRenewal in kinds else kinds
+        out = {*kinds, *both} if renews and kinds & both else kinds
         left = tuple(step for step in self.steps if type(step) not in out)
         return replace(self, steps=left)
 

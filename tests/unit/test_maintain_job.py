@@ -29,6 +29,7 @@ from planner.maintenance.facts import (
 from planner.maintenance.steps import Compaction, OrphanRemoval, Step, StepResult
 from planner.names import TableName
 from planner.seam.snapshots import History, Snapshot
+from planner.tiering.schedule import choose
 from thermocline.maintaining import run_on
 from thermocline.tiering.console import Lines
 from thermocline.tiering.maintenance_metrics import MaintenanceMetrics
@@ -214,6 +215,29 @@ def test_a_table_is_decided_once_for_each_reading() -> None:
         for _ in range(3):
             assert list(loop.job.due([table], loop)) == [(table, None)]
         assert len(lake.of(events.TableSurveyed)) == reading
+
+
+def test_a_table_that_never_catches_up_lets_others_have_a_turn() -> None:
+    lake = Lake(None)
+    loop, small = lake.loop(), TableName("lake", ("net",), "small")
+    tables = [MaintainedTable(name=FLOWS), MaintainedTable(name=small)]
+
+    def first() -> TableName:
+        for table, files in zip(tables, (5_000, 5), strict=True):
+            table.facts, table.is_decided = facts_of(files), False
+        due = {table.name: upkeep for table, upkeep in loop.job.due(tables, loop) if upkeep}
+        return choose(due, set(), at_once=1)[0]
+
+    lake.clock_s = 1_000.0
+    assert first() == FLOWS
+    lake.facts = facts_of(5_000)
+    loop.job.run(tables[0], loop)
+    tables[0].out_until_s.clear()
+    lake.clock_s += 0.1
+    assert first() == small
+    tables[1].stepped_s = lake.clock_s
+    lake.clock_s += 1.0
+    assert first() == FLOWS
 
 
 def test_the_pace_of_rewrites_bounds_the_next_step() -> None:
