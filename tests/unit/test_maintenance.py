@@ -331,7 +331,7 @@ def test_a_long_history_of_a_branch_lets_nothing_go_that_is_promised() -> None:
     last = SnapshotRef(1_999, is_branch=True, max_snapshot_age_ms=DAY)
     table = replace(
         table,
-        history=History(table.history.snapshots | branch),
+        history=History({**table.history.snapshots, **branch}),
         committed_ms={**table.committed_ms, **ages},
         refs={**table.refs, "audit": last},
     )
