@@ -285,6 +285,21 @@ def test_a_table_with_another_in_its_folder_removes_nothing(lake: SparkLake) -> 
     assert gone.exists()
 
 
+def test_a_folder_that_was_moved_and_linked_removes_nothing(lake: SparkLake) -> None:
+    table = lake.create(0, 0)
+    table.tier(100, 100)
+    folder = folder_of(table)
+    moved = folder.with_name(f"{folder.name}-moved")
+    folder.rename(moved)
+    folder.symlink_to(moved)
+    table.sql(f"ALTER TABLE {{t}} SET LOCATION '{moved.as_uri()}'")
+    for path in moved.rglob("*.parquet"):
+        aged(path)
+    with caring(table) as care, pytest.raises(BadBinding, match="live by another name of it"):
+        care.target.take(OrphanRemoval())
+    assert table.rows() == expected_rows(100, 100)
+
+
 def test_a_clock_that_is_a_day_ahead_removes_nothing(care: Care) -> None:
     table = care.table
     gone = aged(folder_of(table) / "data" / "killed.parquet")
