@@ -114,8 +114,11 @@ class MaintenanceJob:
         for table in tables:
             with loop.guarded(table):
                 # A look is every few seconds, and a decision goes through all files.
-                upkeep = table.upkeep if table.is_decided else self._decide(table, loop)
-                waited_s = loop.clock() - table.stepped_s
+                if not table.is_decided:
+                    self._decide(table, loop)
+                    # One for each file, of all tables at once; a round reads them again.
+                    table.facts = None
+                waited_s, upkeep = loop.clock() - table.stepped_s, table.upkeep
                 yield table, replace(upkeep, waited_s=waited_s) if upkeep.steps else None
 
     def _decide(self, table: MaintainedTable, loop: TableLoop[MaintainedTable]) -> Upkeep:

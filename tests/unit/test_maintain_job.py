@@ -215,6 +215,8 @@ def test_a_table_is_decided_once_for_each_reading() -> None:
         for _ in range(3):
             assert list(loop.job.due([table], loop)) == [(table, None)]
         assert len(lake.of(events.TableSurveyed)) == reading
+        # Of five hundred tables all files are more than a tierer should remember.
+        assert table.facts is None
 
 
 def test_a_table_that_never_catches_up_lets_others_have_a_turn() -> None:
