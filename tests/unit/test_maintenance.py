@@ -152,6 +152,13 @@ def test_a_snapshot_that_a_rollback_left_a_minute_ago_is_promised() -> None:
     assert expirable(table, Retention(), before_ms, NOW) == frozenset()
 
 
+def test_what_a_log_does_not_tell_is_promised() -> None:
+    # Another writer expired what was the head in between, and the log begins after it.
+    table = facts(10 * DAY, 9 * DAY, 60_000, log=((NOW - 60_000, 3),))
+    assert promised(table, GRACE, NOW) == {1, 2, 3}
+    assert promised(table, GRACE, NOW + 3 * HOUR) == {3}
+
+
 def test_an_age_of_zero_lets_go_what_is_not_promised() -> None:
     properties = {"history.expire.max-snapshot-age-ms": "0"}
     properties |= {
