@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from thermocline_client.connection import Connection
 
 DEFAULT_PORT = 31337
+_SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
 #: The prefix of the driver's options that are headers of each call.
 CALL_HEADER = "adbc.flight.sql.rpc.call_header."
 #: One row of 10 MB is an answer. Servers send at most 4 MiB to a client that says nothing.
@@ -19,17 +20,24 @@ _GRPC_OVERHEAD_BYTES = 1 << 20
 
 
 def server_uri(text: str) -> str:
-    """Return a server's address, with a scheme and a port. Raises ValueError: it is none."""
+    """Return a server's address, with a scheme and a port. Raises ValueError: it is none, or says who asks."""
     parts = urlsplit(text if "://" in text else f"grpc://{text}")
+    if "@" in parts.netloc:
+        # Not repeated: it may hold a password, and an address is in errors and on pages.
+        raise ValueError(
+            "a server's address names no user; write grpc://HOST:PORT, and give user and password beside it."
+        )
     try:
         port = parts.port
     except ValueError:
         port = -1
-    if parts.scheme not in ("grpc", "grpc+tcp", "grpc+tls") or not parts.hostname or port == -1:
+    is_more = parts.path not in ("", "/") or parts.query or parts.fragment
+    if parts.scheme not in _SCHEMES or not parts.hostname or port == -1 or is_more:
         raise ValueError(
             f"{text!r} is not a server's address; write grpc://HOST:PORT, or grpc+tls://HOST:PORT."
         )
-    return parts.geturl() if port else f"{parts.geturl()}:{DEFAULT_PORT}"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{port or DEFAULT_PORT}"
 
 
 def driver_options(
