@@ -17,6 +17,13 @@ CALL_HEADER = "adbc.flight.sql.rpc.call_header."
 #: One row of 10 MB is an answer. Servers send at most 4 MiB to a client that says nothing.
 _MAX_MESSAGE_BYTES = 64 << 20
 _GRPC_OVERHEAD_BYTES = 1 << 20
+#: Options of the driver to have such rows.
+LARGE_ROWS = {
+    "adbc.flight.sql.client_option.with_max_msg_size": str(
+        _MAX_MESSAGE_BYTES + _GRPC_OVERHEAD_BYTES
+    ),
+    f"{CALL_HEADER}max_message_bytes": str(_MAX_MESSAGE_BYTES),
+}
 
 
 def server_uri(text: str) -> str:
@@ -57,12 +64,7 @@ def driver_options(
     """
     if user is not None and token is not None:
         raise ValueError("a user with a password or a token says who asks, not both.")
-    options = {
-        "adbc.flight.sql.rpc.with_cookie_middleware": "true",
-        "adbc.flight.sql.client_option.with_max_msg_size": str(
-            _MAX_MESSAGE_BYTES + _GRPC_OVERHEAD_BYTES
-        ),
-    }
+    options = {"adbc.flight.sql.rpc.with_cookie_middleware": "true", **LARGE_ROWS}
     if user is not None:
         login = base64.b64encode(f"{user}:{password or ''}".encode()).decode()
         options["adbc.flight.sql.authorization_header"] = f"Basic {login}"
@@ -70,8 +72,7 @@ def driver_options(
         options["adbc.flight.sql.authorization_header"] = f"Bearer {token}"
     if tls_roots is not None:
         options["adbc.flight.sql.client_option.tls_root_certs"] = tls_roots
-    session = {"max_message_bytes": str(_MAX_MESSAGE_BYTES), **(settings or {})}
-    return options | {f"{CALL_HEADER}{name}": value for name, value in session.items()}
+    return options | {f"{CALL_HEADER}{name}": value for name, value in (settings or {}).items()}
 
 
 def connect(
