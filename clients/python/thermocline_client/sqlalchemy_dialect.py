@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import exc
@@ -129,7 +129,7 @@ class _Decimals(sqltypes.Numeric):  # type: ignore[type-arg]
 def _cached(reflect: F) -> F:
     """Have an inspector remember what it reflects. SQLAlchemy 1.4 writes code of annotations that Python cannot read."""
     reflect.__annotations__ = {}
-    return cast("F", reflection.cache(reflect))
+    return reflection.cache(reflect)
 
 
 class _Uuids(getattr(sqltypes, "Uuid", sqltypes.String)):  # type: ignore[misc]  # 1.4 has none
