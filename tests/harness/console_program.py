@@ -224,6 +224,23 @@ def cancel(browser: Browser, address: str) -> dict[str, Any]:
         }
 
 
+def leaving(browser: Browser, address: str) -> dict[str, Any]:
+    """Log out with a statement in the editor, and log in again in the same tab."""
+    with opened(browser) as (page, faults):
+        enter(page, address, "#/query?sql=SELECT+1")
+        page.fill("#sql", "SELECT 'of the first'")
+        page.click("text=Log out")
+        page.click("text=Go on without a login")
+        page.wait_for_selector("nav a")
+        return {"hash": page.evaluate("location.hash"), "text": draft(page), "faults": faults}
+
+
+def draft(page: Page) -> str:
+    page.click("nav >> text=Query")
+    page.wait_for_selector("#sql")
+    return page.input_value("#sql")
+
+
 def access(browser: Browser, address: str) -> dict[str, Any]:
     """Ask axe-core about every page, dark and light, and look whether 360 px are enough."""
     source = (resources.files("axe_playwright_python") / "axe.min.js").read_text()

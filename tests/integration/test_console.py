@@ -60,7 +60,8 @@ def topic(served: SqlServer, kafka: Kafka) -> str:
     for partition in (0, 1):
         rows = [{"id": 2**60 + n, "name": SCRIPT} for n in range(5 + partition)]
         kafka.produce(topic, [json.dumps(row).encode() for row in rows], partition=partition)
-    served.create_plain(pa.table({"n": [1]}), name=type(name)("lake", ("net",), "archive"))
+    large = pa.table({"n": [1], "text": ["x" * 10_000_000]})
+    served.create_plain(large, name=type(name)("lake", ("net",), "archive"))
     served.refresh()
     return topic
 
@@ -152,6 +153,13 @@ def test_an_answer_keeps_every_digit_and_its_cut(anna: ConsoleBrowser) -> None:
         ("cold", None),
         ("tail", "11"),
     ]
+
+
+def test_a_value_of_ten_megabytes_is_an_answer(anna: ConsoleBrowser) -> None:
+    name, state = ended(anna, "SELECT text FROM lake.net.archive")
+    assert (state["state"], state["rows"], state["error"]) == ("finished", 1, None)
+    [[cell]] = anna.get(f"statements/{name}/rows").document["rows"]
+    assert cell == ["x" * 500, 10_000_000]
 
 
 def test_a_setting_of_one_statement_is_of_no_other(anna: ConsoleBrowser) -> None:

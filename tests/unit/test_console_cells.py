@@ -26,6 +26,8 @@ UTC = datetime.UTC
         (pa.float64(), float("-inf"), "-Infinity"),
         (pa.float64(), 0.1, "0.1"),
         (pa.float32(), 0.1, "0.1"),
+        (pa.float32(), float("nan"), "NaN"),
+        (pa.float32(), float("-inf"), "-Infinity"),
         (pa.bool_(), True, "true"),
         (pa.date32(), datetime.date(1, 1, 1), "0001-01-01"),
         (pa.timestamp("us", tz="UTC"), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC), "9999-12-31 23:59:59.999999+00:00"),

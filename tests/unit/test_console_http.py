@@ -150,6 +150,25 @@ def test_another_site_reads_nothing(anna: ConsoleBrowser) -> None:
     assert anna.send("GET", "/api/session", sec_fetch_site="cross-site").status == 403
 
 
+def test_a_link_of_another_site_opens_the_page(browser: ConsoleBrowser) -> None:
+    """Links to statements are sent around; the page has nothing of a person until it asks with the cookie."""
+    reply = browser.send("GET", "/", sec_fetch_site="cross-site")
+    assert (reply.status, reply.headers["x-frame-options"]) == (200, "DENY")
+    assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_behind_a_proxy_with_tls_the_cookie_is_for_https_alone(browser: ConsoleBrowser) -> None:
+    body = json.dumps({"user": "anna", "password": PASSWORD}).encode()
+    reply = browser.send("POST", "/api/login", body, origin=f"https://{browser.host}")
+    assert "Secure" in reply.headers["set-cookie"].split("; ")
+    assert browser.get("session").document["name"] == "anna"
+
+
+@pytest.mark.parametrize("host", ["[", "a/static/main.js#"])
+def test_a_host_that_is_none_changes_no_address(browser: ConsoleBrowser, host: str) -> None:
+    assert browser.send("GET", "/api/session", host=host).status == 401
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
@@ -161,6 +180,7 @@ def test_another_site_reads_nothing(anna: ConsoleBrowser) -> None:
         (b'{"user": 1}', "application/json"),
         (b'{"user": ["a"], "password": {}}', "application/json"),
         (b'{"user": "a\\u0000", "password": "b"}', "application/json"),
+        (b'{"user": "a\\ud800", "password": "b"}', "application/json"),
         (b'{"user": "a", "token": "b"}', "application/json"),
         (b"user=anna", "application/x-www-form-urlencoded"),
         (b"{}", "text/plain"),
@@ -259,6 +279,49 @@ def test_tabs_of_one_person_share_an_answer_of_a_second(state: dict[str, object]
             tab.join()
     assert replies == [200] * 10
     assert len(persons[0].statements) == 1
+
+
+def test_one_login_asks_for_so_much_at_once(
+    anna: ConsoleBrowser, state: dict[str, object]
+) -> None:
+    """However many pages it names: the threads are for all."""
+    gate = state["gate"] = threading.Event()
+    statuses: list[int] = []
+
+    def look(number: int) -> None:
+        statuses.append(anna.get("seam", catalog="a", schema="b", table=f"t{number}").status)
+
+    pages = [threading.Thread(target=look, args=(number,)) for number in range(20)]
+    try:
+        for page in pages:
+            page.start()
+        deadline_s = time.monotonic() + 20
+        while len(statuses) < 8 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+    finally:
+        gate.set()
+        for page in pages:
+            page.join()
+    assert sorted(statuses) == [200] * 12 + [503] * 8
+
+
+def test_a_server_that_hangs_at_logout_holds_up_no_one(state: dict[str, object]) -> None:
+    gate = threading.Event()
+
+    class Hanging(FixedPerson):
+        def close(self) -> None:
+            gate.wait(20)
+
+    with console_over(URI, lambda credentials: Hanging(credentials, state)) as browser:
+        for end in (lambda: browser.post("logout"), lambda: browser.log_in("anna", PASSWORD)):
+            browser.log_in("anna", PASSWORD)
+            answer = threading.Thread(target=end)
+            answer.start()
+            answer.join(10)
+            is_answered = not answer.is_alive()
+            assert ConsoleBrowser(browser.port).get("session").status == 401
+            assert is_answered
+        gate.set()
 
 
 def test_what_stays_the_same_is_not_sent_again(anna: ConsoleBrowser) -> None:

@@ -18,6 +18,8 @@ from thermocline.output.values import plain_values
 MAX_CELL_CHARS = 500
 #: Characters of one cell that is shown alone.
 MAX_TEXT_CHARS = 1 << 20
+#: What is no number, as SQL people read it.
+_FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 #: A cell is a text, None for NULL, or its beginning and the number of its characters.
 Cell = str | None | tuple[str, int]
 
@@ -55,7 +57,8 @@ def _texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
     array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_float32(array.type) or pa.types.is_float16(array.type):
         # Python's numbers are longer: 0.1 would be 0.10000000149011612.
-        array = array.cast(pa.float32()).cast(pa.string())
+        texts = array.cast(pa.float32()).cast(pa.string()).to_pylist()
+        return [None if text is None else _FLOATS.get(text, text) for text in texts]
     return [None if value is None else text_of(value) for value in plain_values(array)]
 
 
@@ -95,11 +98,8 @@ def _nested(value: Any) -> str:
 
 
 def _float(value: float) -> str:
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)
+    text = repr(value)
+    return _FLOATS.get(text, text)
 
 
 def _cut(text: str | None, max_chars: int) -> Cell:

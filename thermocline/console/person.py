@@ -203,6 +203,7 @@ class Person:
                 password=credentials.password,
                 token=credentials.token,
                 root_certificates=self._server.root_certificates,
+                large_rows=True,
             )
 
     def _give_back(self, connection: flight_sql.Connection, *, is_usable: bool) -> None:

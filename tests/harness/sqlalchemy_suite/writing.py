@@ -6,7 +6,9 @@ Loaded where the suite runs, which may be an environment without anything of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from sqlalchemy import schema, types
@@ -25,6 +27,7 @@ _TYPES: tuple[tuple[Any, Any], ...] = (
     (types.LargeBinary, pa.large_binary()),
     (types.String, pa.string()),
     (types.Enum, pa.string()),
+    (types.Uuid, pa.string()),
 )
 
 
@@ -106,11 +109,23 @@ class WritingDialect(ThermoclineDialect):
         fields = pa.schema(
             [pa.field(each.name, arrow_type(each.type)) for each in table.columns]
         )
-        values = [{field.name: row.get(field.name) for field in fields} for row in rows]
+        values = [
+            {field.name: _value(row.get(field.name), field.type) for field in fields}
+            for row in rows
+        ]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, fields) as stream:
             stream.write_table(pa.Table.from_pylist(values, fields))
         self.write("append", _name(table), sink.getvalue().to_pybytes())
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    """Return what pyarrow takes for a column: a database would convert."""
+    if isinstance(value, float) and pa.types.is_decimal(kind):
+        return Decimal(repr(value))
+    if isinstance(value, Decimal) and pa.types.is_floating(kind):
+        return float(value)
+    return str(value) if isinstance(value, UUID) else value
 
 
 def _name(table: Any) -> tuple[str, str]:
