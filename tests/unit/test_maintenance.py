@@ -225,6 +225,10 @@ def test_how_well_a_table_is_looked_after() -> None:
     each = replace(table, properties=swept)
     standing = CareStanding.of(each, plan_upkeep(each, IN_TIER), NOW)
     assert (standing.last_run_ms, standing.orphan_bytes) == (NOW, 0)
+    deleted = {**table.history.snapshots, 4: snapshot(4, "delete", **{"added-files-size": "9"})}
+    each = replace(table, history=History(deleted))
+    # What a DELETE adds is no publish.
+    assert CareStanding.of(each, plan_upkeep(each, IN_TIER), NOW).compacted_ratio == 600 / 500
     quiet = facts(2 * HOUR)
     standing = CareStanding.of(quiet, plan_upkeep(quiet, IN_TIER), NOW)
     assert (standing.compacted_ratio, standing.last_run_ms) == (None, None)
