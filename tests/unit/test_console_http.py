@@ -405,6 +405,19 @@ def test_a_login_ends_when_it_is_idle_and_when_it_is_old() -> None:
     assert entered.login(None) is None
 
 
+def test_logins_that_are_over_are_closed_by_themselves() -> None:
+    clock, closed = Clock(), threading.Event()
+    entered, anna = BrowserLogins(clock), person("anna")
+    anna.close = closed.set  # type: ignore[method-assign]
+    cookie = entered.enter(anna)
+    entered.tidy()
+    assert entered.login(cookie) is not None
+    assert not closed.is_set()
+    clock.now_s += logins.IDLE_S + 1
+    entered.tidy()
+    assert closed.wait(30)
+
+
 def test_logins_are_bounded_for_one_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     entered = BrowserLogins()
     cookies = [entered.enter(person("anna")) for _ in range(21)]
