@@ -84,7 +84,7 @@ SWITCHES = (
         "S3",
         "compare no fingerprints",
         "planner/evolution/ledger.py",
-        "if self.fingerprints.get(number) not in (None, *NO_SCHEMA, fingerprint)",
+        "if own[at] not in NO_SCHEMA",
         "if False",
         (
             f"{SCHEMAS}::test_a_registry_that_gives_an_id_to_another_schema_stops_readers_and_tierers",
