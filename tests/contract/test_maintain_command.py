@@ -93,7 +93,7 @@ def test_status_has_how_well_a_table_is_looked_after(run: Run, iceberg: IcebergC
         [first, second] = with_care([status, gone], reader, now_ms)
         assert first.care is not None
         assert (first.care.backlog_files, first.care.snapshots) == (5, 6)
-        assert (first.care.compacted_ratio, first.care.last_run_ms) == (0.0, None)
+        assert (first.care.compacted_ratio, first.care.last_run_s) == (0.0, None)
         assert second == gone
         iceberg.set_properties(**{"maintain.pin_grace_s": "0"})
         [refused] = with_care([status], reader, now_ms)
