@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
@@ -82,26 +83,24 @@ class MaintenanceReader:
         loaded = self._catalogs.load(table)
         facts = read_facts(table, loaded)
         pin = decide_pin(facts, TableEvidence(table, loaded))
-        if pin.binding is None or facts.head is None:
+        metadata, head = loaded.metadata, loaded.metadata.current_snapshot()
+        # A bound table without a snapshot was refused.
+        if pin.binding is None or head is None:
             return None
-        metadata = loaded.metadata
         return MaintenanceFacts(
             table=table,
-            head=facts.head,
+            head=head.snapshot_id,
             history=facts.history,
             committed_ms={each.snapshot_id: each.timestamp_ms for each in metadata.snapshots},
             properties=metadata.properties,
             refs=_references(metadata),
             log=tuple((each.timestamp_ms, each.snapshot_id) for each in metadata.snapshot_log),
             versions_ms=tuple(each.timestamp_ms for each in metadata.metadata_log),
-            needs_watermark=bool(line_above(facts.history, facts.head)),
-            files=self._files(loaded, table),
+            needs_watermark=bool(line_above(facts.history, head.snapshot_id)),
+            files=self._files(loaded, table, head),
         )
 
-    def _files(self, loaded: Table, table: TableName) -> HeadFiles:
-        head = loaded.metadata.current_snapshot()
-        if head is None:
-            return HeadFiles()
+    def _files(self, loaded: Table, table: TableName, head: Snapshot) -> HeadFiles:
         what = f"{table}: a manifest of snapshot {head.snapshot_id}"
         with file_errors(what, gone=SnapshotExpired, table=str(table)):
             manifests = head.manifests(loaded.io)
