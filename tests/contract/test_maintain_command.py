@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 from connectors.iceberg.maintenance_facts import MaintenanceReader
 from connectors.table_care import with_care
 from connectors.table_standings import TableStatus
+from planner.errors import BadBinding
+from planner.names import TableName
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS
 from thermocline.cli import app
@@ -71,6 +73,18 @@ def test_a_wrong_property_is_told_and_is_the_exit_code(run: Run, iceberg: Iceber
     )
     assert done.stderr == f"{FLOWS}: BadBinding: {FLOWS}: {what}\n"
     assert done.exit_code != 0
+
+
+def test_a_table_without_a_topic_is_refused_where_it_is_named(
+    run: Run, iceberg: IcebergCold
+) -> None:
+    plain = TableName("lake", ("net",), "plain")
+    iceberg.create_plain(plain, None)
+    assert "plain" not in run("--dry-run").output
+    done = run("--dry-run", str(plain))
+    what = "the table is not bound to a topic; bind one with `thermocline create`."
+    assert done.stderr == f"{plain}: BadBinding: {plain}: {what}\n"
+    assert isinstance(done.exception, BadBinding)
 
 
 def test_once_over_tables_with_nothing_to_do_starts_no_spark(
