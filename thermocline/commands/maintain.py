@@ -64,7 +64,7 @@ def command(config: str | None, chosen: MaintenanceOptions, /, tables: tuple[str
 
 
 def _show(reader: MaintenanceReader, names: Sequence[TableName]) -> None:
-    """Print the plan of each table; raise the first failure once all are told."""
+    """Print the plan of each table, and all failures but the first; raise that in the end."""
     situation = Situation(int(time.time() * 1000), by_command=True)
     failures: list[FederationError] = []
     for name in names or reader.tables():
@@ -76,7 +76,8 @@ def _show(reader: MaintenanceReader, names: Sequence[TableName]) -> None:
                 continue
             upkeep = plan_upkeep(facts, situation)
         except FederationError as error:
-            click.echo(f"{name}: {type(error).__name__}: {error.message}", err=True)
+            if failures:
+                click.echo(f"{name}: {type(error).__name__}: {error.message}", err=True)
             failures.append(error)
             continue
         files = facts.files
