@@ -102,9 +102,7 @@ def test_a_table_in_trouble_hides_no_other(kafka: Kafka, cli_site: CliSite) -> N
     assert sorted(line.split()[1] for line in errors) == ["TailGap:", "UnknownTopic:"]
 
 
-def test_two_tables_of_one_topic_and_retention_of_their_own(
-    kafka: Kafka, cli_site: CliSite
-) -> None:
+def test_topics_have_retention_of_their_own(kafka: Kafka, cli_site: CliSite) -> None:
     forever = kafka.topic(config={"retention.ms": "-1", "retention.bytes": "1000000"})
     compacted = kafka.topic(config={"cleanup.policy": "compact"})
     kafka.produce(forever, records(2))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -91,7 +90,7 @@ def command(
         raise SystemExit(6)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _answering(
     config: str | None,
     uri: str | None,
