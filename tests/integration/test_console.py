@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,33 @@ def test_the_seam_of_the_page_is_that_of_sql(anna: ConsoleBrowser, served: SqlSe
         ("0", "5"),
         ("1", "6"),
     ]
+
+
+def test_a_page_asks_one_statement(served: SqlServer, topic: str) -> None:
+    statements: list[str] = []
+
+    class Counted(Person):
+        def ask(
+            self, sql: str, cut: str | None = None, parameters: Sequence[str] | None = None
+        ) -> pa.Table:
+            statements.append(sql)
+            return super().ask(sql, cut, parameters)
+
+    with console_over(served.uri, partial(Counted, ConsoleTarget(served.uri))) as browser:
+        browser.log_in("anna", PASSWORD)
+        [tails, seam] = browser.get("seam", **EVENTS).document.values()
+        assert [row["kafka_partition"] for row in tails] == ["0", "1"]
+        assert [row["kafka_partition"] for row in seam] == ["0", "1"]
+        health = browser.get("health").document
+        assert ([row["name"] for row in health["catalogs"]], len(health["brokers"])) == (
+            ["lake"],
+            1,
+        )
+        running = browser.get("running").document
+        assert {row["user"] for row in running["sessions"]} == {"anna"}
+        browser.get("tables")
+    assert len(statements) == 4
+    assert topic == tails[0]["topic"]
 
 
 def test_pages_show_what_grants_open(anna: ConsoleBrowser, console: ConsoleBrowser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,8 @@ class FixedPerson(Person):
         error = self.state.get("error")
         if isinstance(error, Exception):
             raise error
+        if names := re.findall(r"\) AS (tails|seam|statements|sessions|catalogs|brokers)\b", sql):
+            return pa.table({name: [[{"state": "ok"}]] for name in names})
         return pa.table({"state": ["ok"], "n": [2**60]})
 
 
@@ -352,11 +355,11 @@ def test_names_go_into_sql_quoted(state: dict[str, object]) -> None:
     with console_over(URI, log_in) as anna:
         anna.log_in("anna", PASSWORD)
         anna.get("seam", catalog="la'ke", schema='n"et', table="fl;ows")
-    facts, seam = persons[0].statements
+    [sql] = persons[0].statements
     assert (
-        "table_catalog = 'la''ke' AND table_schema = 'n\"et' AND table_name = 'fl;ows'" in facts
+        "table_catalog = 'la''ke' AND table_schema = 'n\"et' AND table_name = 'fl;ows'" in sql
     )
-    assert seam.startswith('SELECT * FROM "la\'ke"."n""et"."fl;ows$seam" ')
+    assert 'FROM "la\'ke"."n""et"."fl;ows$seam" s)' in sql
 
 
 def test_a_login_without_a_name_is_for_addresses(browser: ConsoleBrowser) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from thermocline.output.values import plain_values
+from thermocline_client.values import is_number
 
 #: Characters of one cell of a grid; ``full_text`` has the rest.
 MAX_CELL_CHARS = 500
@@ -22,12 +23,14 @@ MAX_TEXT_CHARS = 1 << 20
 _FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 #: A cell is a text, None for NULL, or its beginning and the number of its characters.
 Cell = str | None | tuple[str, int]
+#: A row by column, each value as its whole text.
+Record = dict[str, str | None]
 
 
 def columns_of(schema: pa.Schema) -> list[dict[str, str | bool]]:
     """Return name and type of each column, and whether a chart may draw it."""
     return [
-        {"name": field.name, "type": str(field.type), "is_number": _is_number(field.type)}
+        {"name": field.name, "type": str(field.type), "is_number": is_number(field.type)}
         for field in schema
     ]
 
@@ -38,13 +41,21 @@ def rows_of(table: pa.Table, max_chars: int = MAX_CELL_CHARS) -> list[list[Cell]
     return [[_cut(text, max_chars) for text in values] for values in zip(*columns, strict=True)]
 
 
-def records_of(table: pa.Table) -> list[dict[str, str | None]]:
+def records_of(table: pa.Table) -> list[Record]:
     """Return rows by column, for the few rows of a page's own statements."""
     columns = [_texts(column.combine_chunks()) for column in table.columns]
     return [
         dict(zip(table.column_names, values, strict=True))
         for values in zip(*columns, strict=True)
     ]
+
+
+def lists_of(table: pa.Table) -> dict[str, list[Record]]:
+    """Return the records in each column of one row, which has lists of them, or NULL for none."""
+    return {
+        name: records_of(pa.Table.from_struct_array(column.combine_chunks().flatten()))
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
 
 
 def full_text(column: pa.ChunkedArray, row: int) -> str | None:
@@ -106,9 +117,3 @@ def _cut(text: str | None, max_chars: int) -> Cell:
     if text is None or len(text) <= max_chars:
         return text
     return text[:max_chars], len(text)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
