@@ -133,12 +133,19 @@ def _cached(reflect: F) -> F:
 
 
 class _Uuids(getattr(sqltypes, "Uuid", sqltypes.String)):  # type: ignore[misc]  # 1.4 has none
-    """Sends and reads the text of a UUID, which the engine compares with its own: the driver has no such value."""
+    """Sends and reads the text of a UUID, which the engine compares with its own: the driver has no such value.
+
+    Without ``native_uuid`` a column is of texts, of 32 digits as SQLAlchemy writes them.
+    """
 
     def bind_processor(self, dialect: Any) -> Any:
+        if not self.native_uuid:
+            return super().bind_processor(dialect)
         return lambda value: None if value is None else str(value)
 
     def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        if not self.native_uuid:
+            return super().result_processor(dialect, coltype)
         if not self.as_uuid:
             return None
         return lambda value: None if value is None else UUID(value)
@@ -314,7 +321,6 @@ class ThermoclineDialect(default.DefaultDialect):
                 "type": type_of(kind),
                 "nullable": is_nullable == "YES",
                 "default": None,
-                "autoincrement": False,
                 "comment": comment,
             }
             for name, kind, is_nullable, comment in rows
