@@ -100,7 +100,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
     return replace(
         pin,
         schema=with_units(facts.schema, binding),
-        binding=replace(binding, skips=mark.skipped),
+        binding=binding.under(mark),
         watermark=replace(mark, kafka=binding.kafka),
     )
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from planner.names import (
     topic_address,
 )
 from planner.schema import Column, EpochUnit, TableSchema, field_id_if_any, nested_paths
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.formats import (
     FORMATS,
     JsonFormat,
@@ -35,6 +36,7 @@ from planner.seam.formats import (
     one_of,
 )
 from planner.seam.keys import KEY_OPTIONS, RecordKey
+from planner.seam.watermark import Watermark
 from planner.type_text import type_text
 
 OnError = Literal["fail", "null", "skip"]
@@ -46,6 +48,10 @@ MODE = "thermocline.mode"
 ON_ERROR = "thermocline.on_error"
 MAX_TAIL_ROWS = "thermocline.max_tail_rows"
 MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
+
+#: Which rows are too old (see planner.maintenance.retention). Programs that know no boundary refuse a table with one.
+RETENTION_DAYS = "thermocline.retention_days"
+RETENTION_COLUMN = "thermocline.retention_column"
 
 #: Properties below are for the tierer alone and change no row (see planner.tiering.triggers).
 TIER_PREFIX = "thermocline.tier."
@@ -72,8 +78,9 @@ class Binding:
     """How the records of a topic become rows of a table.
 
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
-    ``skips`` are (partition, offset) of records that become no row, even if they decode. They come from the watermark,
-    not from properties: both sides of a seam read them from the same snapshot. ``key``: keys of records fill a column.
+    ``skips`` are (partition, offset) of records that become no row, even if they decode; records whose row is before
+    ``boundary`` become none either. Both come from the watermark (``under``), not from properties: both sides of a seam
+    read them from the same snapshot. ``key``: keys of records fill a column.
     """
 
     topic: str
@@ -85,6 +92,13 @@ class Binding:
     skips: tuple[tuple[int, int], ...] = ()
     kafka: str = ""
     key: RecordKey | None = None
+    boundary: RetentionBoundary | None = None
+
+    def under(self, mark: Watermark | None) -> Binding:
+        """Return the binding with what a watermark says of records; None: as properties alone have it."""
+        if mark is None:
+            return replace(self, skips=(), boundary=None)
+        return replace(self, skips=mark.skipped, boundary=mark.boundary)
 
     @property
     def address(self) -> str:
@@ -114,7 +128,7 @@ class Binding:
         return shape == shape_under(self, 1) and self.format.reads_as_at_first(schema)
 
     def properties(self) -> dict[str, str]:
-        """The table properties of this binding; ``parse_binding`` reads them back equal, without skips."""
+        """The table properties of this binding; ``parse_binding`` reads them back equal, but for what a watermark says."""
         properties = {
             TOPIC: self.topic,
             FORMAT: self.format.name,
@@ -161,7 +175,8 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         return None
     record_format = FORMATS[one_of(table, properties, FORMAT, tuple(FORMATS), JsonFormat.name)]
     own = (*_OPTIONS, *record_format.options)
-    options = (*own, *KEY_OPTIONS, MAX_TAIL_ROWS, MAX_TAIL_BYTES, MIRROR)
+    retention = (RETENTION_DAYS, RETENTION_COLUMN)
+    options = (*own, *KEY_OPTIONS, MAX_TAIL_ROWS, MAX_TAIL_BYTES, *retention, MIRROR)
     for key in properties:
         if (
             key.startswith("thermocline.")
@@ -204,8 +219,9 @@ def count_property(table: TableName, properties: Mapping[str, str], key: str) ->
 
 
 def decoding_key(schema: TableSchema, binding: Binding) -> str:
-    """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips."""
-    return f"{schema.fingerprint}.{binding.shape}{binding.format.beyond_shape}"
+    """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips, boundary."""
+    boundary = "" if binding.boundary is None else binding.boundary.key
+    return f"{schema.fingerprint}.{binding.shape}{binding.format.beyond_shape}{boundary}"
 
 
 def check_times(table: str, schema: TableSchema, binding: Binding) -> None:

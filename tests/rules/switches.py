@@ -22,6 +22,7 @@ HERITAGE = "tests/unit/test_tail_heritage.py"
 LAST_ENDS = "tests/unit/test_last_ends.py"
 SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
+BOUNDARY = "tests/unit/test_boundary.py"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,60 @@ class Switch:
 
 
 SWITCHES = (
+    Switch(
+        "T29",
+        "keep rows of the log that are too old",
+        "connectors/decoding/policy.py",
+        "expired = None if boundary is None else boundary.expired(rows, self._schema)",
+        "expired = None",
+        (f"{BOUNDARY}::test_records_before_it_are_an_outcome_of_their_own",),
+    ),
+    Switch(
+        "T29",
+        "read the log by no pin's boundary",
+        "planner/seam/binding.py",
+        "return replace(self, skips=mark.skipped, boundary=mark.boundary)",
+        "return replace(self, skips=mark.skipped)",
+        (
+            f"{BOUNDARY}::test_records_before_it_are_an_outcome_of_their_own",
+            f"{BOUNDARY}::test_another_boundary_is_another_decoding_and_another_era",
+        ),
+    ),
+    Switch(
+        "T29",
+        "publish rows that were decoded by an earlier boundary",
+        "planner/seam/watermark.py",
+        'attrgetter("shape", "gaps", "accepted", "skips", "boundary")',
+        'attrgetter("shape", "gaps", "accepted", "skips")',
+        (f"{BOUNDARY}::test_a_publish_that_was_planned_before_it_moved_is_refused",),
+    ),
+    Switch(
+        "T29",
+        "answer a cut by a snapshot of another boundary",
+        "planner/seam/watermark.py",
+        'boundary = "" if mark.boundary is None else mark.boundary.key',
+        'boundary = ""',
+        (
+            f"{BOUNDARY}::test_another_boundary_is_another_decoding_and_another_era",
+            f"{BOUNDARY}::test_a_cut_is_answered_by_snapshots_of_its_own_boundary_alone[10]",
+        ),
+    ),
+    Switch(
+        "T29",
+        "let older programs read a text with a boundary",
+        "planner/seam/watermark.py",
+        "if watermark.boundary is not None:\n        return 3",
+        "if watermark.boundary is not None:\n        return 2",
+        (f"{BOUNDARY}::test_it_makes_version_3_which_older_programs_refuse",),
+    ),
+    Switch(
+        "T29",
+        "let the boundary go back",
+        "planner/verification/chain.py",
+        "if mark.boundary != before.boundary and not _is_later(mark, before):",
+        "if False:",
+        (f"{BOUNDARY}::test_a_boundary_that_goes_back_is_a_fault_of_the_chain",),
+    ),
     Switch(
         "S1",
         "read all records by the newest schema",
@@ -222,7 +277,7 @@ SWITCHES = (
         "T14",
         "leave a skipped record to the decoder",
         "connectors/table_facts.py",
-        "binding=replace(binding, skips=mark.skipped)",
+        "binding=binding.under(mark)",
         "binding=binding",
         (
             f"{WAYS_OUT}::test_a_poisoned_record_is_skipped_for_good[memory]",
