@@ -16,6 +16,7 @@ from benchmarks import (
     chaos,
     checkouts,
     closed_loop,
+    concurrency,
     cut,
     evolving,
     face,
@@ -72,6 +73,7 @@ NAMES = {
     "statements": statements.command,
     "tail": tail.command,
     "closed-loop": closed_loop.command,
+    "concurrency": concurrency.command,
 }
 #: No part of ``all``: two want a folder of its own or another checkout, the others tell of what soaks have left.
 ON_REQUEST = {

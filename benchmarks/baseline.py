@@ -110,13 +110,17 @@ class PlainDuckDB:
         answer = self._connection.execute(sql).to_arrow_table()
         return time.perf_counter() - began, answer
 
+    def hot_alone(self, hot_file: Path) -> list[str]:
+        """Return what makes ``hot`` in another process; ``hot_file`` gets its rows."""
+        self._connection.execute(f"COPY hot TO '{hot_file}' (FORMAT parquet)")
+        return [f"CREATE TABLE hot AS SELECT * FROM read_parquet('{hot_file}')"]
+
     def set_up(self, hot_file: Path) -> list[str]:
         """Return what makes ``everything`` in another process; ``hot_file`` gets the hot rows."""
-        self._connection.execute(f"COPY hot TO '{hot_file}' (FORMAT parquet)")
         names = ", ".join(f'"{name}"' for name in self.cut.cold.schema.names)
         paths = ", ".join(f"'{file.path}'" for file in self._files)
         return [
-            f"CREATE TABLE hot AS SELECT * FROM read_parquet('{hot_file}')",
+            *self.hot_alone(hot_file),
             f"CREATE VIEW everything AS SELECT {names} FROM read_parquet([{paths}]) UNION ALL SELECT {names} FROM hot",
         ]
 

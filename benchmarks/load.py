@@ -19,28 +19,40 @@ from multiprocessing.synchronize import Barrier, Event
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as flight_sql
+import adbc_driver_manager
 import pyarrow as pa
 
 #: A client that connects while all others do, on a machine with nothing left.
 _START_TIMEOUT_S = 300.0
 _STATEMENT_TIMEOUT_S = 300.0
 _MAX_ERRORS = 5
+#: In a statement's text: a number that no other statement has, of 14 digits.
+NEW_NUMBER = "{new}"
+_LEAST_NUMBER = 10**13
 
 Rows = list[tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A statement of some ``kind``, and its rows in any order. ``parameters`` are bound.
+    """A statement of some ``kind``, and its rows in any order; None: those are not compared. ``parameters`` are bound.
 
-    ``is_new``: its text is never sent twice, so that nothing about it is remembered.
+    ``is_new``: its text is never sent twice, so that nothing about it is remembered; ``NEW_NUMBER`` in it becomes a number that
+    no other has, a comment does where that is missing. ``text_alone``: sent by the driver's lower layer, which prepares nothing.
     """
 
     kind: str
     sql: str
-    rows: Rows
+    rows: Rows | None
     parameters: tuple[int, ...] = ()
     is_new: bool = False
+    text_alone: bool = False
+
+    def text(self, number: int) -> str:
+        """Return what is sent as a statement of this ``number``."""
+        if NEW_NUMBER in self.sql:
+            return self.sql.replace(NEW_NUMBER, str(number))
+        return f"{self.sql} /* {number} */" if self.is_new else self.sql
 
 
 @dataclass
@@ -154,28 +166,37 @@ def _ask_until(
     chance: random.Random,
     load: Load,
 ) -> None:
-    nonce = chance.getrandbits(48)
-    for number in itertools.count():
+    # Of 48 bits less the room for the statements of a client.
+    for number in itertools.count(_LEAST_NUMBER + (chance.getrandbits(26) << 20)):
         # One look at the event for each statement: it is a system call.
         if stop.is_set() or len(load.wrong) >= _MAX_ERRORS:
             return
         question = chance.choice(questions)
-        sql = f"{question.sql} /* {nonce} {number} */" if question.is_new else question.sql
+        sql = question.text(number)
         began = time.monotonic()
         try:
-            with connection.cursor() as cursor:
-                cursor.execute(sql, question.parameters or None)
-                answer = cursor.fetch_arrow_table()
+            answer = _answer(connection, question, sql)
         except flight_sql.Error as error:
             load.wrong.append(f"{question.kind}: {error}"[:500])
             continue
         ended = time.monotonic()
         load.spans.setdefault(question.kind, []).append((ended, ended - began))
         rows = plain_rows(answer)
-        if rows != question.rows:
+        if question.rows is not None and rows != question.rows:
             load.wrong.append(
                 f"{question.kind}: {str(rows)[:200]}, not {str(question.rows)[:200]}"
             )
+
+
+def _answer(connection: flight_sql.Connection, question: Question, sql: str) -> pa.Table:
+    if not question.text_alone:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, question.parameters or None)
+            return cursor.fetch_arrow_table()
+    with adbc_driver_manager.AdbcStatement(connection.adbc_connection) as statement:
+        statement.set_sql_query(sql)
+        stream, _ = statement.execute_query()
+        return pa.RecordBatchReader.from_stream(stream).read_all()
 
 
 def plain_rows(answer: pa.Table) -> Rows:

@@ -19,7 +19,8 @@ from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
 from benchmarks.shapes import FLOWS
 from benchmarks.world import TABLE, TOPIC, sqlite_catalogs
-from connectors.cuts import BoundsCache, cut_tables
+from connectors.bounds_cache import BoundsCache
+from connectors.cuts import cut_tables
 from connectors.decoding.registry import decoder_for
 from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.pin_cache import PinCache

@@ -5,14 +5,11 @@ And cuts of the past that need no engine: of another statement's cut, or of a sn
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from cachetools import FIFOCache
-
+from connectors.bounds_cache import BoundsCache, Measures
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import (
     CutExpired,
@@ -111,12 +108,6 @@ def _missing(
     return next((missing for missing in uncovered_ends if missing is not None), None)
 
 
-class Measures(Protocol):
-    """The part of ``planner.ports.Log`` that cuts need."""
-
-    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]: ...
-
-
 def cut_tables(
     pins: PinCache,
     log: Measures,
@@ -134,9 +125,9 @@ def cut_tables(
     Raises FederationError: of the pins, the log or the decision.
     """
     try:
-        return _cut({table: pins.get(table) for table in tables}, log, cold_only)
+        return cut_pinned({table: pins.get(table) for table in tables}, log, cold_only)
     except (Inconsistent, StalePlan):
-        return _cut({table: pins.refresh(table) for table in tables}, log, cold_only)
+        return cut_pinned({table: pins.refresh(table) for table in tables}, log, cold_only)
 
 
 def cut_remembered(
@@ -183,9 +174,10 @@ def _marks(
     }
 
 
-def _cut(
+def cut_pinned(
     pinned: Mapping[TableName, Pin], log: Measures, cold_only: Collection[TableName]
 ) -> dict[TableName, TableCut]:
+    """Measure second, and decide. Raises FederationError: of the log or the decision."""
     marks = _marks(pinned, cold_only)
     bounds = _measure(log, marks)
     return {
@@ -209,52 +201,6 @@ def _measure(log: Measures, marks: Mapping[TableName, Watermark]) -> Mapping[str
             table=str(table),
             topic=missing,
         ) from error
-
-
-#: Sets of topics whose last round is kept.
-MAX_ROUNDS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredBounds:
-    """One round of measuring. Every record committed before ``requested_at`` (monotonic) is within its bounds."""
-
-    bounds: Mapping[str, LogBounds]
-    requested_at: float
-
-
-class BoundsCache:
-    """Measures logs and remembers the rounds, for statements that accept an older answer. Thread-safe."""
-
-    def __init__(self, log: Measures, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._log = log
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._rounds: FIFOCache[frozenset[str], MeasuredBounds] = FIFOCache(MAX_ROUNDS)
-
-    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
-        # Read the clock before sending: the answer is no older than this.
-        requested_at = self._clock()
-        bounds = self._log.measure(topics)
-        with self._lock:
-            self._rounds[frozenset(topics)] = MeasuredBounds(bounds, requested_at)
-        return bounds
-
-    def remembered(self, topics: Sequence[str], max_age_s: float) -> MeasuredBounds | None:
-        """Return the newest round that measured all of these topics together, if it is young enough."""
-        needed, oldest = set(topics), self._clock() - max_age_s
-        with self._lock:
-            candidates = [measured for key, measured in self._rounds.items() if needed <= key]
-        newest = max(candidates, key=lambda measured: measured.requested_at, default=None)
-        return newest if newest is not None and newest.requested_at >= oldest else None
-
-    def age_s(self, measured: MeasuredBounds) -> float:
-        return self._clock() - measured.requested_at
-
-    def forget(self) -> None:
-        """Drop all measurements: some of what they name turned out to be gone."""
-        with self._lock:
-            self._rounds.clear()
 
 
 @dataclass(frozen=True, slots=True)

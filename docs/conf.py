@@ -47,6 +47,7 @@ NAVIGATION = {
         "internals/seam",
         "internals/watermark",
         "internals/tail",
+        "internals/schema-registry",
         "internals/engine",
         "internals/protocol",
         "seam-rules",

@@ -320,7 +320,7 @@ class Staged:
     """Files that are written but not visible until ``publish`` adds them to the table.
 
     ``log_bytes`` is the size of the records' values in the log. ``schemas`` are the fingerprints, by id, of the writers'
-    schemas that tasks were given: they have met no others.
+    schemas that tasks were given. No record was decoded by another one.
     """
 
     plan: TieringPlan

@@ -11,7 +11,8 @@ from connectors.decoding.avro.columns import FromSchema
 from connectors.decoding.json.renames import other_name, rename_option
 from connectors.decoding.json.wishes import Wishes
 from connectors.decoding.writers import FIXED_ID
-from connectors.registry.subjects import of_topic
+from connectors.registry.decoders import TIMEOUT_S
+from connectors.registry.subjects import of_topic, subjects_of
 from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
 from planner.errors import BadConfig
 from planner.evolution.avro import BadSchema, parse_schema
@@ -25,8 +26,6 @@ from planner.sql_text import spelled
 
 if TYPE_CHECKING:
     from connectors.registry.client import SchemaRegistry
-
-_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def registered(registry: SchemaRegistry, schema: str, option: str = "--schema") 
     subject, version = _read(schema)
     if version is None:
         version = _newest(registry, subject, option)
-    answer = registry.by_subject(subject, version, timeout_s=_TIMEOUT_S)
+    answer = registry.by_subject(subject, version, timeout_s=TIMEOUT_S)
     if isinstance(answer, UnknownSchema):
         raise BadConfig(
             f"the registry has no {answer.what}; {_listed(registry, subject, option)}",
@@ -111,7 +110,7 @@ def _read(schema: str) -> tuple[str, int | None]:
 
 
 def _newest(registry: SchemaRegistry, subject: str, option: str) -> int:
-    versions = registry.versions(subject, timeout_s=_TIMEOUT_S)
+    versions = registry.versions(subject, timeout_s=TIMEOUT_S)
     if isinstance(versions, UnknownSchema) or not versions:
         raise BadConfig(
             f"the registry has no subject {subject}; name one with {option} SUBJECT[:VERSION].",
@@ -121,7 +120,7 @@ def _newest(registry: SchemaRegistry, subject: str, option: str) -> int:
 
 
 def _listed(registry: SchemaRegistry, subject: str, option: str) -> str:
-    versions = registry.versions(subject, timeout_s=_TIMEOUT_S)
+    versions = registry.versions(subject, timeout_s=TIMEOUT_S)
     if isinstance(versions, UnknownSchema) or not versions:
         return f"name another subject with {option} SUBJECT[:VERSION]."
     return f"its versions are {', '.join(first_of(list(map(str, sorted(versions)))))}."
@@ -136,12 +135,9 @@ def schema_of_records(registry: SchemaRegistry, topic: str, schema_id: int) -> R
     try:
         return registered(registry, subject)
     except BadConfig as error:
-        pairs = registry.subject_versions_of(schema_id, timeout_s=_TIMEOUT_S)
-        if isinstance(pairs, UnknownSchema) or not pairs:
-            raise
+        pairs = subjects_of(registry, schema_id)
         others = dict(pair for pair in pairs if pair[0] != subject)
-        names = of_topic(others, topic)
-        options = [f"--schema {name}:{others[name]}" for name in names]
+        options = [f"--schema {name}:{others[name]}" for name in of_topic(others, topic)]
         if not options:
             raise
         raise BadConfig(

@@ -29,6 +29,7 @@ from connectors.table_facts import COMMENT
 from planner.column_statistics import uuid_properties
 from planner.epoch_units import ids_at, units_by_id
 from planner.errors import BadConfig
+from planner.maintenance.options import COMPACT
 from planner.names import (
     KAFKA_OFFSET,
     KAFKA_PARTITION,
@@ -75,6 +76,8 @@ DEFAULT_PROPERTIES: Mapping[str, str] = {
     # A publish a minute would leave half a million metadata files a year. Pins follow the newest one.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    # An upgrade of programs does not begin to rewrite tables of before.
+    COMPACT: "true",
 }
 
 

@@ -8,10 +8,10 @@ from pyiceberg.schema import index_by_id
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from planner.evolution.changes import Path
+from planner.sql_text import FieldPath
 
 
-def past_fields(loaded: Table) -> frozenset[Path]:
+def past_fields(loaded: Table) -> frozenset[FieldPath]:
     """Return the paths of all fields that the table has or had, each by every name.
 
     A field inside another one is below the name that this one has now. Outermost fields have the names of the name mapping,
@@ -26,8 +26,8 @@ def past_fields(loaded: Table) -> frozenset[Path]:
 
 
 def _paths(
-    above: Path, fields: Iterable[NestedField], names: Mapping[int, str]
-) -> Iterator[Path]:
+    above: FieldPath, fields: Iterable[NestedField], names: Mapping[int, str]
+) -> Iterator[FieldPath]:
     for field in fields:
         yield (*above, field.name)
         path = (*above, names.get(field.field_id, field.name))

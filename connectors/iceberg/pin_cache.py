@@ -103,6 +103,19 @@ class PinCache:
         """
         return self._keep(self._first(table, self._value_of(table)).get())
 
+    def pinned(self, tables: Iterable[TableName]) -> dict[TableName, Pin] | None:
+        """Return what ``get`` does where no catalog has to be asked for any of them; else None."""
+        with self._lock:
+            values = {table: self._pins.get(table) for table in tables}
+        pins = {}
+        for table, value in values.items():
+            outcome = None if value is None else value.outcome
+            if value is None or outcome is None or outcome.value is None:
+                return None
+            value.used_at = self._clock()
+            pins[table] = self._keep(outcome.value)
+        return pins
+
     def refresh(self, table: TableName) -> Pin:
         """Read the table again now: for a statement whose plan met a gap. Falls back as ``get`` does.
 
@@ -170,6 +183,14 @@ class PinCache:
         if failures and not any(listing.outcome for listing in listings.values()):
             raise failures[0]
         return self._in_order(listings.values())
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether ``tables`` asks no catalog."""
+        listings = self._all_listings().values()
+        return all(each.has_begun for each in listings) and any(
+            each.outcome for each in listings
+        )
 
     def relist(
         self, caller: str | None = None, is_open: Callable[[str], bool] = lambda _: True

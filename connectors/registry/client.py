@@ -20,8 +20,9 @@ from urllib.parse import quote
 from cachetools import TTLCache
 
 from connectors.registry.http import RegistryHttp
-from connectors.registry.options import UNKNOWN_ID_GRACE_S, section_of
+from connectors.registry.options import UNKNOWN_ID_GRACE_S
 from connectors.registry.texts import (
+    Answer,
     Entry,
     Reference,
     UnknownSchema,
@@ -41,8 +42,6 @@ _FORGOTTEN_AFTER_S = 60.0
 #: Statuses by which a registry says that it does not take a request.
 _NO_SUCH_REQUEST = (404, 405, 501)
 
-#: What is answered about a schema. ``UnusableSchema`` is for good, ``UnknownSchema`` for now.
-Answer = WriterText | UnusableSchema | UnknownSchema
 #: Subjects and versions of an id; None: the registry cannot say.
 Subjects = tuple[tuple[str, int], ...] | UnknownSchema | None
 
@@ -78,8 +77,6 @@ class SchemaRegistry:
         Raises:
             BadConfig: an option, or the content of a file.
         """
-        self._who = f"the schema registry {name}" if name else "the schema registry"
-        self._section = section_of(name)
         self._grace_s = unknown_id_grace_s
         self._clock, self._sleep = clock, sleep
         self._http = RegistryHttp(options, name, clock=clock, sleep=sleep)
@@ -103,18 +100,20 @@ class SchemaRegistry:
         other._begin_memory()
         return other
 
-    def by_id(self, schema_id: int, *, timeout_s: float) -> Answer:
-        """See ``by_ids``."""
-        return self.by_ids((schema_id,), timeout_s=timeout_s)[schema_id]
-
     def by_ids(
-        self, ids: Iterable[int], *, timeout_s: float, anew: bool = False
+        self,
+        ids: Iterable[int],
+        *,
+        timeout_s: float,
+        anew: bool = False,
+        waits: bool = True,
     ) -> dict[int, Answer]:
         """Return the schemas of these ids.
 
         One that the registry does not know is asked for again until the grace time since the first such answer is over;
         all ids wait at the same time. After that it is answered as unknown, and asked for once in a grace time; one that
-        no call wanted for a minute begins anew. ``anew``: unknown ones are asked for now.
+        no call wanted for a minute begins anew. ``anew``: unknown ones are asked for now. Unless it ``waits``, one that the
+        registry does not know is answered as unknown at once.
 
         Raises:
             SchemaRegistryUnavailable: also where ``timeout_s`` ends before the grace time does.
@@ -124,7 +123,7 @@ class SchemaRegistry:
         open_ids = sorted(set(ids))
         while True:
             for schema_id in open_ids:
-                answer = self._one(schema_id, end, anew=anew)
+                answer = self._one(schema_id, end, anew=anew, waits=waits)
                 if answer is not None:
                     answers[schema_id] = answer
             open_ids = [schema_id for schema_id in open_ids if schema_id not in answers]
@@ -133,18 +132,21 @@ class SchemaRegistry:
             if end - self._clock() <= _ASK_AGAIN_S:
                 ids_text = ", ".join(map(str, open_ids[:5]))
                 raise SchemaRegistryUnavailable(
-                    f"{self._who} does not know schema id {ids_text} yet; retry in {self._grace_s:g} s.",
+                    f"{self._http.who} does not know schema id {ids_text} yet; retry in {self._grace_s:g} s.",
                     schema_ids=tuple(open_ids),
                 )
             self._sleep(_ASK_AGAIN_S)
 
     def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
         """Return one version of a subject, also where it was deleted softly. Its id is the answer's."""
-        return self._registered(subject, str(version), {"deleted": "true"}, timeout_s)
-
-    def latest(self, subject: str, *, timeout_s: float) -> Answer:
-        """Return the newest version that was not deleted: another one at any time, so nothing is bound to it."""
-        return self._registered(subject, "latest", {}, timeout_s)
+        end = self._clock() + timeout_s
+        entry = self._version(subject, version, end)
+        if entry is None:
+            return UnknownSchema(f"subject {subject}, version {version}")
+        if entry.id is None:
+            raise self._strange("a version with its id")
+        # One text has one id in all subjects, and one with other references another: the answer for the id is this one.
+        return self._texts.get(entry.id) or resolved(entry.id, entry, self._lookup(end))
 
     def versions(
         self, subject: str, *, timeout_s: float, max_age_s: float = 0.0
@@ -241,8 +243,8 @@ class SchemaRegistry:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _one(self, schema_id: int, end: float, *, anew: bool) -> Answer | None:
-        """Return what is known of an id, or ask once; None while the grace time of an unknown one runs."""
+    def _one(self, schema_id: int, end: float, *, anew: bool, waits: bool) -> Answer | None:
+        """Return what is known of an id, or ask once; None while it ``waits`` for the grace time of an unknown one."""
         with self._alone(schema_id, end):
             text = self._texts.get(schema_id)
             if text is not None:
@@ -261,7 +263,7 @@ class SchemaRegistry:
                 with self._changed:
                     self._missing[schema_id] = missing
             is_over = self._clock() - missing.since >= self._grace_s
-            return missing.answer if is_over else None
+            return missing.answer if is_over or not waits else None
 
     @contextlib.contextmanager
     def _alone(self, schema_id: int, end: float) -> Iterator[None]:
@@ -269,9 +271,7 @@ class SchemaRegistry:
         with self._changed:
             left = max(0.0, end - self._clock())
             if not self._changed.wait_for(lambda: schema_id not in self._running, left):
-                raise SchemaRegistryUnavailable(
-                    f"{self._who} did not answer in time; retry when it does."
-                )
+                raise self._http.unavailable("did not answer in time")
             self._running.add(schema_id)
         try:
             yield
@@ -286,25 +286,12 @@ class SchemaRegistry:
             return UnknownSchema(f"schema id {schema_id}")
         return resolved(schema_id, entry, self._lookup(end))
 
-    def _registered(
-        self, subject: str, version: str, query: Mapping[str, str], timeout_s: float
-    ) -> Answer:
-        end = self._clock() + timeout_s
-        entry = self._entry(f"{_path(subject)}/versions/{version}", query, end)
-        if entry is None:
-            at = "" if version == "latest" else f", version {version}"
-            return UnknownSchema(f"subject {subject}{at}")
-        if entry.id is None:
-            raise self._strange("a version with its id")
-        # One text has one id in all subjects, and one with other references another: the answer for the id is this one.
-        return self._texts.get(entry.id) or resolved(entry.id, entry, self._lookup(end))
-
     def _lookup(self, end: float) -> Callable[[Reference], Entry | None]:
-        def of(reference: Reference) -> Entry | None:
-            path = f"{_path(reference.subject)}/versions/{reference.version}"
-            return self._entry(path, {"deleted": "true"}, end)
+        return lambda reference: self._version(reference.subject, reference.version, end)
 
-        return of
+    def _version(self, subject: str, version: int, end: float) -> Entry | None:
+        """Return a version, also one that was deleted softly."""
+        return self._entry(f"{_path(subject)}/versions/{version}", {"deleted": "true"}, end)
 
     def _entry(self, path: str, query: Mapping[str, str], end: float) -> Entry | None:
         answer = self._http.get(path, query, timeout_s=max(0.0, end - self._clock()))
@@ -314,9 +301,7 @@ class SchemaRegistry:
             raise self._strange("a schema") from None
 
     def _strange(self, what: str) -> BadConfig:
-        return BadConfig(
-            f"{self._who} answered JSON that is not {what}; is url in [{self._section}] the registry's URL?"
-        )
+        return self._http.strange(f"answered JSON that is not {what}")
 
 
 def _path(subject: str) -> str:

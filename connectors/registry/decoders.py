@@ -21,9 +21,9 @@ from connectors.decoding.fields import payload_fields
 from connectors.decoding.policy import TableDecoder
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
-from connectors.registry.texts import UnknownSchema, UnusableSchema, WriterText
+from connectors.registry.texts import Answer, UnknownSchema, UnusableSchema
 from planner.errors import InternalError, SchemasNeeded
-from planner.evolution.changes import Path, paths_of, schema_of_rows
+from planner.evolution.changes import paths_of, schema_of_rows
 from planner.evolution.conversions import Heritage, conversions
 from planner.evolution.ledger import NO_SCHEMA
 from planner.evolution.writer_types import WriterSchema
@@ -33,6 +33,7 @@ from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
 from planner.seam.watermark import Outcomes
+from planner.sql_text import FieldPath
 
 #: A statement that meets a new schema waits so long at most; an unknown id's grace time is inside.
 TIMEOUT_S = 30.0
@@ -40,14 +41,20 @@ TIMEOUT_S = 30.0
 _AT_ONCE = 300
 
 #: What a registry answered, by schema id (``connectors.decoding.writers.FIXED_ID`` for a table's fixed schema). Picklable.
-Answer = WriterText | UnusableSchema | UnknownSchema
 Answers = Mapping[int, Answer]
 
 
 class Registry(Protocol):
     """What ``connectors.registry.client.SchemaRegistry`` does of it."""
 
-    def by_ids(self, ids: Collection[int], *, timeout_s: float, anew: bool = False) -> Answers:
+    def by_ids(
+        self,
+        ids: Collection[int],
+        *,
+        timeout_s: float,
+        anew: bool = False,
+        waits: bool = True,
+    ) -> Answers:
         """Return the schemas of these ids."""
 
     def by_subject(self, subject: str, version: int, *, timeout_s: float) -> Answer:
@@ -121,7 +128,7 @@ class Decoders:
             TooManySchemas: as ``SchemaLedger.check_room``.
             BadConfig: the registry's settings are wrong.
         """
-        ledger = _avro(binding).ledger
+        ledger = avro_of(binding).ledger
         with self._lock:
             ledger.check_room(TableName.parse(table), self._met[table].union(ids))
             self._met[table].update(ids)
@@ -132,13 +139,19 @@ class Decoders:
         self.check(table, binding)
 
     def look_up(
-        self, table: str, binding: Binding, ids: Collection[int], *, anew: bool = False
+        self,
+        table: str,
+        binding: Binding,
+        ids: Collection[int],
+        *,
+        anew: bool = False,
+        waits: bool = True,
     ) -> Answers:
         """Return what the table's registry says of ids, and take none of it yet. Raises as ``ask``.
 
-        ``anew``: also of those that it did not know a moment ago.
+        ``anew``, ``waits``: as ``SchemaRegistry.by_ids``.
         """
-        form = _avro(binding)
+        form = avro_of(binding)
         if self._registry_of is None:
             raise SchemasNeeded(
                 f"{table}: records have schemas that their reader was not given; try again.",
@@ -150,15 +163,17 @@ class Decoders:
             answers[FIXED_ID] = registry.by_subject(*form.fixed, timeout_s=self._timeout_s)
         numbers = [schema_id for schema_id in ids if schema_id != FIXED_ID]
         if numbers:
-            answers |= registry.by_ids(numbers, timeout_s=self._timeout_s, anew=anew)
+            answers |= registry.by_ids(
+                numbers, timeout_s=self._timeout_s, anew=anew, waits=waits
+            )
         return answers
 
-    def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[Path]:
+    def paths_of_ledger(self, table: str, binding: Binding) -> frozenset[FieldPath]:
         """Return the fields of rows by all schemas in the table's ledger that the registry still has as they were.
 
         Raises as ``ask``.
         """
-        form = _avro(binding)
+        form = avro_of(binding)
         entries = form.ledger.fingerprints
         era = _Era()
         era.add(
@@ -170,7 +185,9 @@ class Decoders:
             for each in schemas
             if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
         ]
-        return frozenset[Path]().union(*(paths_of(each) for each in rows if each is not None))
+        return frozenset[FieldPath]().union(
+            *(paths_of(each) for each in rows if each is not None)
+        )
 
     def check(self, table: str, binding: Binding) -> bool:
         """Check what this process knows of ids against the table's ledger; ids that it has not met yet are not asked for.
@@ -223,7 +240,7 @@ class Decoders:
 
     def add(self, table: str, binding: Binding, answers: Answers) -> None:
         """Take what another process was answered."""
-        self._era(table, _avro(binding)).add(answers)
+        self._era(table, avro_of(binding)).add(answers)
 
     def answers(self, table: str, binding: Binding, ids: Collection[int] = ()) -> Answers:
         """Return what is known of ``ids``, and of those that records of the table had, for other processes."""
@@ -235,7 +252,7 @@ class Decoders:
 
     def answers_of(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:
         """Return what is known of ``ids`` alone."""
-        era = self._era(table, _avro(binding))
+        era = self._era(table, avro_of(binding))
         return {at: era.answers[at] for at in sorted(ids) if at in era.answers}
 
     def met(self, table: str) -> frozenset[int]:
@@ -249,7 +266,7 @@ class Decoders:
             return {table: len(ids) for table, ids in self._met.items()}
 
     def writers(self, table: str, binding: Binding) -> Writers:
-        return self._era(table, _avro(binding)).writers
+        return self._era(table, avro_of(binding)).writers
 
     def _era(self, table: str, form: AvroFormat) -> _Era:
         with self._lock:
@@ -267,7 +284,8 @@ def memory_of(table: str, form: AvroFormat) -> str:
     return f"{table} {form.era}"
 
 
-def _avro(binding: Binding) -> AvroFormat:
+def avro_of(binding: Binding) -> AvroFormat:
+    """Return the format of a table of Avro records; raises InternalError for another one's."""
     if not isinstance(binding.format, AvroFormat):
         raise InternalError(f"The format {binding.format.name} has no schemas of writers.")
     return binding.format
@@ -307,9 +325,9 @@ class _ShippedDecoder:
         if self._reads_ids:
             left = self.decoder.without_skips(batch)
             ids = ids_of(
-                left.column(KAFKA_VALUE), is_fixed=_avro(self.binding).fixed is not None
+                left.column(KAFKA_VALUE), is_fixed=avro_of(self.binding).fixed is not None
             )
-            unknown = _avro(self.binding).unknown
+            unknown = avro_of(self.binding).unknown
             needs = frozenset(each for each in ids - unknown if self.writers.get(each) is None)
             return Decoded(self.decoder.no_rows, Outcomes(), needs)
         decoded = self.decoder.decode(batch)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from connectors.decoding.writers import FIXED_ID, Unknown
+from connectors.decoding.writers import Unknown
 from connectors.registry.decoders import Decoders, memory_of
-from connectors.registry.subjects import Look, of_topic, subjects_of
+from connectors.registry.subjects import SUBJECTS_MAX_AGE_S, Look, table_subjects
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig, SchemaRegistryUnavailable
 from planner.evolution.ledger import UNKNOWN
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _ANSWER_S = 2.0
 _ALL_S = 5.0
 _SILENCE_S = 10.0
-#: How old it may be under which subjects an id is.
-_SUBJECTS_MAX_AGE_S = 600.0
 
 
 def record_name(writer: WriterSchema | Unknown | None) -> str | None:
@@ -78,7 +76,8 @@ class SchemaReports:
             is_silent = self._clock() < self._silent_until.get(name, 0.0)
         if not is_silent:
             try:
-                facts |= {each.id: each for each in self._answers(table, binding, form, ids)}
+                for answer in self._answers(table, binding, form, ids):
+                    facts[answer.id] = answer
             except (SchemaRegistryUnavailable, BadConfig):
                 with self._lock:
                     self._silent_until[name] = self._clock() + _SILENCE_S
@@ -92,29 +91,19 @@ class SchemaReports:
         end_s = self._clock() + _ALL_S
         writers = self._own.writers(str(table), binding)
         registry = self._registry_of(form.registry or "", memory_of(str(table), form))
-        look = Look(_ANSWER_S, _SUBJECTS_MAX_AGE_S)
+        look = Look(_ANSWER_S, SUBJECTS_MAX_AGE_S)
         for each in ids:
             if self._clock() > end_s:
                 return
             if writers.get(each) is None:
-                answers = self._own.look_up(str(table), binding, (each,))
+                answers = self._own.look_up(str(table), binding, (each,), waits=False)
                 if isinstance(answers[each], UnknownSchema):  # it may come to life
                     yield SchemaFacts(each, UNKNOWN)
                     continue
                 self._own.add(str(table), binding, answers)
-            pairs: tuple[tuple[str, int], ...] = ()
-            if each == FIXED_ID:
-                pairs = () if form.fixed is None else (form.fixed,)
-            else:
-                pairs = subjects_of(registry, each, look)
-            names = of_topic((subject for subject, _ in pairs), binding.topic)
+            subjects = table_subjects(registry, binding, form, each, look)
             writer = writers.get(each)
-            yield SchemaFacts(
-                each,
-                mark_of(writer),
-                record_name(writer),
-                tuple(pair for pair in pairs if pair[0] in names),
-            )
+            yield SchemaFacts(each, mark_of(writer), record_name(writer), subjects)
 
 
 def _as_read(facts: SchemaFacts, writer: WriterSchema | Unknown | None) -> SchemaFacts:

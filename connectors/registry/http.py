@@ -66,14 +66,14 @@ class RegistryHttp:
             BadConfig: an option, or the content of a file.
         """
         self._section = section_of(name)
-        self._who = f"the schema registry {name}" if name else "the schema registry"
+        self.who = f"the schema registry {name}" if name else "the schema registry"
         self._clock, self._sleep = clock, sleep
         self.requests = self.failures = 0
         self._counting = threading.Lock()
         #: By the clock; at first, when the first answer was waited for.
         self.answered_s = clock()
         try:
-            self._client = _Client(checked(options), clock, self._strange)
+            self._client = _Client(checked(options), clock, self.strange)
         except BadConfig as error:
             raise BadConfig(f"[{self._section}]: {error.message}", **error.facts) from None
         except (ValueError, OSError):  # also ssl.SSLError; texts may quote what is secret
@@ -146,19 +146,17 @@ class RegistryHttp:
             case SchemaRegistryError():
                 return self._of_status(error)
             case httpx2.TimeoutException():
-                return self._unavailable("did not answer in time")
+                return self.unavailable("did not answer in time")
             case httpx2.TransportError():
-                return self._of_tls(error) or self._unavailable(
+                return self._of_tls(error) or self.unavailable(
                     f"does not answer ({type(error).__name__})"
                 )
             case OAuthTokenError():
                 return self._of_token(error)
             case _Oversized():
-                return self._strange(f"answered more than {MAX_ANSWER_BYTES >> 20} MB")
+                return self.strange(f"answered more than {MAX_ANSWER_BYTES >> 20} MB")
             case httpx2.HTTPError() | httpx2.InvalidURL() | ValueError():
-                return self._strange(
-                    f"gave no answer that can be read ({type(error).__name__})"
-                )
+                return self.strange(f"gave no answer that can be read ({type(error).__name__})")
         raise error
 
     def _of_status(self, error: SchemaRegistryError) -> FederationError | None:
@@ -166,14 +164,14 @@ class RegistryHttp:
         if status == 404 and error.error_code in _NOT_THERE:
             return None
         if status >= 500 or status in _BUSY:
-            return self._unavailable(f"answers HTTP {status}", "is well again")
+            return self.unavailable(f"answers HTTP {status}", "is well again")
         if status in _REFUSED_LOGIN:
             return BadConfig(
-                f"{self._who} refuses the login (HTTP {status}); check basic.auth.user.info or bearer.auth.* in "
+                f"{self.who} refuses the login (HTTP {status}); check basic.auth.user.info or bearer.auth.* in "
                 f"[{self._section}].",
                 status=status,
             )
-        return self._strange(f"answered HTTP {status}", status=status)
+        return self.strange(f"answered HTTP {status}", status=status)
 
     def _of_tls(self, error: httpx2.TransportError) -> BadConfig | None:
         cause = _cause(error, ssl.SSLError)
@@ -191,28 +189,28 @@ class RegistryHttp:
                 fix = (
                     f"set ssl.ca.location in [{self._section}] to that authority's certificate"
                 )
-            return BadConfig(f"the certificate of {self._who} {what}; {fix}.")
+            return BadConfig(f"the certificate of {self.who} {what}; {fix}.")
         return BadConfig(
-            f"TLS with {self._who} fails ({cause.reason}); check url and the ssl.* options in [{self._section}]."
+            f"TLS with {self.who} fails ({cause.reason}); check url and the ssl.* options in [{self._section}]."
         )
 
     def _of_token(self, error: OAuthTokenError) -> FederationError:
         # HTTPError: no answer, or one of 5xx. authlib raises its own where the login is refused.
         if _cause(error, httpx2.HTTPError) is not None:
             return SchemaRegistryUnavailable(
-                f"{self._who} cannot be asked: who issues its tokens does not answer; retry when it does."
+                f"{self.who} cannot be asked: the issuer of its tokens does not answer; retry when it does."
             )
         return BadConfig(
-            f"{self._who} cannot be asked: no token was issued for this login; check bearer.auth.* in "
+            f"{self.who} cannot be asked: no token was issued for this login; check bearer.auth.* in "
             f"[{self._section}]."
         )
 
-    def _unavailable(self, what: str, when: str = "does") -> SchemaRegistryUnavailable:
-        return SchemaRegistryUnavailable(f"{self._who} {what}; retry when it {when}.")
+    def unavailable(self, what: str, when: str = "does") -> SchemaRegistryUnavailable:
+        return SchemaRegistryUnavailable(f"{self.who} {what}; retry when it {when}.")
 
-    def _strange(self, what: str, **facts: object) -> BadConfig:
+    def strange(self, what: str, **facts: object) -> BadConfig:
         return BadConfig(
-            f"{self._who} {what}; is url in [{self._section}] the registry's URL?", **facts
+            f"{self.who} {what}; is url in [{self._section}] the registry's URL?", **facts
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from connectors.decoding.writers import FIXED_ID, Unknown
-from connectors.registry.decoders import TIMEOUT_S, Answers, Decoders, memory_of
+from connectors.registry.decoders import TIMEOUT_S, Answers, Decoders, avro_of, memory_of
 from connectors.registry.subjects import Look, Versions, followed
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig, SchemaRegistryUnavailable
@@ -112,8 +112,7 @@ class SchemaShipping:
         Raises:
             SchemaRegistryUnavailable, BadConfig: the registry does not answer as it should; it is asked again in ``SILENCE_S``.
         """
-        form = binding.format
-        assert isinstance(form, AvroFormat)  # noqa: S101 - as its callers check
+        form = avro_of(binding)
         registry = self._registry_of(form.registry or "", memory_of(str(table), form))
         try:
             return followed(registry, binding, form, Look(VERSIONS_TIMEOUT_S, max_age_s))
@@ -134,8 +133,7 @@ class SchemaShipping:
         self, table: TableName, binding: Binding, ids: Collection[int] = ()
     ) -> list[int]:
         """Return the ids to ask for: those without a schema, but for one that records are known to have none for."""
-        form, writers = binding.format, self.decoders.writers(str(table), binding)
-        assert isinstance(form, AvroFormat)  # noqa: S101 - as its callers check
+        form, writers = avro_of(binding), self.decoders.writers(str(table), binding)
         if self.is_silent(form):
             return []
         unmet = []
@@ -155,13 +153,12 @@ class SchemaShipping:
         """Ask for ids, and take what the registry has of them: that it lacks one matters where records have it."""
         if not ids:
             return
-        answers = self.decoders.look_up(str(table), binding, ids)
+        answers = self.decoders.look_up(str(table), binding, ids, waits=False)
         present = {
             each: answer
             for each, answer in answers.items()
             if not isinstance(answer, UnknownSchema)
         }
-        form = binding.format
-        assert isinstance(form, AvroFormat)  # noqa: S101 - as its callers check
+        form = avro_of(binding)
         self._gone |= {(table, form.era, each) for each in answers.keys() - present.keys()}
         self.decoders.add(str(table), binding, present)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from connectors.decoding.writers import FIXED_ID
 from connectors.registry.decoders import TIMEOUT_S
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig
@@ -29,7 +30,7 @@ class SubjectVersion:
 
 
 #: How often a registry is asked again under which subjects an id is, where it is asked again and again: a new subject is rare.
-_SUBJECTS_MAX_AGE_S = 600.0
+SUBJECTS_MAX_AGE_S = 600.0
 
 #: By subject, the ids of its versions.
 Versions = Mapping[str, Mapping[int, int]]
@@ -60,7 +61,7 @@ def followed(
     versions = registry.versions(subject, timeout_s=look.timeout_s, max_age_s=look.max_age_s)
     if not isinstance(versions, UnknownSchema):
         return {subject: versions}
-    rarely = Look(look.timeout_s, _SUBJECTS_MAX_AGE_S if look.max_age_s else 0.0)
+    rarely = Look(look.timeout_s, SUBJECTS_MAX_AGE_S if look.max_age_s else 0.0)
     others = {
         name
         for number in form.ledger.fingerprints
@@ -114,3 +115,18 @@ def subjects_of(
         schema_id, timeout_s=look.timeout_s, max_age_s=look.max_age_s
     )
     return () if pairs is None or isinstance(pairs, UnknownSchema) else pairs
+
+
+def table_subjects(
+    registry: SchemaRegistry,
+    binding: Binding,
+    form: AvroFormat,
+    schema_id: int,
+    look: Look = Look(),
+) -> tuple[tuple[str, int], ...]:
+    """Return those of ``subjects_of`` that are the table's, by ``of_topic``; of a fixed schema, its subject and version."""
+    if schema_id == FIXED_ID:
+        return () if form.fixed is None else (form.fixed,)
+    pairs = subjects_of(registry, schema_id, look)
+    names = of_topic((name for name, _ in pairs), binding.topic)
+    return tuple(pair for pair in pairs if pair[0] in names)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from connectors.decoding.writers import Writers
-from connectors.registry.decoders import Decoders
+from connectors.registry.decoders import Decoders, avro_of
 from planner.errors import BadBinding, SchemaIncompatible, TieringConflict
 from planner.evolution.applying import applied
 from planner.evolution.changes import (
@@ -14,7 +14,6 @@ from planner.evolution.changes import (
     Decide,
     Evolution,
     Evolving,
-    Path,
     evolve,
     schema_of_rows,
 )
@@ -24,6 +23,7 @@ from planner.names import TableName
 from planner.schema import TableSchema
 from planner.seam.binding import Binding, parse_binding
 from planner.seam.formats import ON_INCOMPATIBLE, AvroFormat
+from planner.sql_text import FieldPath
 
 #: Commits what a decision says on the newest metadata; returns what was committed.
 Commit = Callable[[TableName, Decide], Evolving | None]
@@ -51,7 +51,7 @@ def take_up(
     if unmet:
         decoders.ask(str(table), binding, unmet)
     earlier = decoders.paths_of_ledger(str(table), binding) if ids else frozenset()
-    era = binding.format.ledger.era if isinstance(binding.format, AvroFormat) else 0
+    era = avro_of(binding).ledger.era
     deciding = _Deciding(table, tuple(sorted(ids)), writers, era, earlier)
     committed = commit(table, deciding) if ids else None
     if deciding.misfit is not None:
@@ -70,11 +70,11 @@ class _Deciding:
     ids: tuple[int, ...]
     writers: Writers
     era: int
-    earlier: frozenset[Path]
+    earlier: frozenset[FieldPath]
     misfit: SchemaIncompatible | None = None
 
     def __call__(
-        self, schema: TableSchema, properties: Mapping[str, str], past: Collection[Path]
+        self, schema: TableSchema, properties: Mapping[str, str], past: Collection[FieldPath]
     ) -> Evolving | None:
         earlier = self.earlier.union(past)
         table, fingerprints = self.table, self.writers.fingerprints
@@ -120,7 +120,7 @@ def needed(
     schema: TableSchema,
     binding: Binding,
     numbered: tuple[int, WriterSchema],
-    earlier: Collection[Path] = (),
+    earlier: Collection[FieldPath] = (),
 ) -> Evolution:
     """Return what a table takes up of a schema with its id, by its own options; ``earlier`` as in ``evolve``.
 
@@ -128,8 +128,7 @@ def needed(
         SchemaIncompatible: a field does not fit, and the table is set to stop then.
     """
     schema_id, writer = numbered
-    form = binding.format
-    assert isinstance(form, AvroFormat)  # noqa: S101 - as its caller checks
+    form = avro_of(binding)
     rows = schema_of_rows(writer, form.record)
     if form.evolution == "none" or rows is None:
         return Evolution()

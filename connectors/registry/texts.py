@@ -45,6 +45,10 @@ class UnusableSchema:
     why: str
 
 
+#: What is answered about a schema. ``UnusableSchema`` is for good, ``UnknownSchema`` for now.
+Answer = WriterText | UnusableSchema | UnknownSchema
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """The name by which a schema uses another one, and where that is registered."""
@@ -99,7 +103,7 @@ def _is_int(value: object) -> bool:
 
 def resolved(
     schema_id: int, entry: Entry, lookup: Callable[[Reference], Entry | None]
-) -> WriterText | UnusableSchema | UnknownSchema:
+) -> Answer:
     """Put a schema and what it refers to together; ``lookup`` returns None for what the registry lacks."""
     if entry.format not in get_args(Format):
         return UnusableSchema(schema_id, f"it is of the type {entry.format[:40]!r}")

@@ -16,42 +16,41 @@ from planner.evolution.table_types import members_of, table_type
 from planner.evolution.writer_types import WriterSchema, WriterType
 from planner.names import METADATA_COLUMNS
 from planner.schema import FIELD_ID, Column, TableSchema, field_id_if_any
-from planner.sql_text import spelled
+from planner.sql_text import FieldPath, spell
 from planner.type_text import type_text
-
-#: Path of a field: a column's name, then of members; ``element``, ``key`` and ``value`` inside lists and maps.
-Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
     """An optional column, or member of a struct."""
 
-    path: Path
+    path: FieldPath
     type: pa.DataType
 
     def __str__(self) -> str:
-        return f"add {spelled_path(self.path)} {type_text(self.type)}"
+        return f"add {spell(self.path)} {type_text(self.type)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    path: Path
+    path: FieldPath
     before: pa.DataType
     after: pa.DataType
 
     def __str__(self) -> str:
-        return f"widen {spelled_path(self.path)} from {type_text(self.before)} to {type_text(self.after)}"
+        return (
+            f"widen {spell(self.path)} from {type_text(self.before)} to {type_text(self.after)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class MakeOptional:
     """The writer may leave the field out, or write null."""
 
-    path: Path
+    path: FieldPath
 
     def __str__(self) -> str:
-        return f"make {spelled_path(self.path)} optional"
+        return f"make {spell(self.path)} optional"
 
 
 Change = AddColumn | Widen | MakeOptional
@@ -61,23 +60,23 @@ Change = AddColumn | Widen | MakeOptional
 class Misfit:
     """A field that no change makes fit: its type cannot become the column's. Records with a value there are bad."""
 
-    path: Path
+    path: FieldPath
     writer: str
     column: str
 
     def __str__(self) -> str:
-        return f"field {spelled_path(self.path)} is {self.writer}, and its column {self.column}"
+        return f"field {spell(self.path)} is {self.writer}, and its column {self.column}"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """A field that can have no column, and why."""
 
-    path: Path
+    path: FieldPath
     reason: str
 
     def __str__(self) -> str:
-        return f"field {spelled_path(self.path)}: {self.reason}"
+        return f"field {spell(self.path)}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class Evolving:
 
 #: Takes a table's newest schema, its properties, and the fields that its schemas have had; returns what to commit on them,
 #: or None where they have all of it already.
-Decide = Callable[[TableSchema, Mapping[str, str], Collection[Path]], Evolving | None]
+Decide = Callable[[TableSchema, Mapping[str, str], Collection[FieldPath]], Evolving | None]
 
 Units = Collection[int] | None
 
@@ -105,7 +104,7 @@ Units = Collection[int] | None
 def evolve(
     schema: TableSchema,
     writer: WriterSchema,
-    earlier: Collection[Path] = (),
+    earlier: Collection[FieldPath] = (),
     units: Units = None,
     key: Column | None = None,
 ) -> Evolution:
@@ -148,12 +147,12 @@ def schema_of_rows(writer: WriterSchema, record: str | None) -> WriterSchema | N
     return WriterSchema(branches[0], writer.recursive) if branches else None
 
 
-def paths_of(writer: WriterSchema) -> frozenset[Path]:
+def paths_of(writer: WriterSchema) -> frozenset[FieldPath]:
     """Return the paths of all fields that can have a column, by the writer's names."""
     return frozenset(_paths((), record_fields(writer)))
 
 
-def _paths(above: Path, fields: Sequence[tuple[str, WriterType]]) -> Iterator[Path]:
+def _paths(above: FieldPath, fields: Sequence[tuple[str, WriterType]]) -> Iterator[FieldPath]:
     for name, kind in fields:
         if table_type(kind) is None:
             continue
@@ -164,10 +163,6 @@ def _paths(above: Path, fields: Sequence[tuple[str, WriterType]]) -> Iterator[Pa
             value = value.items[0].value
         if value.kind in ("record", "union"):
             yield from _paths(path, members_of(value))
-
-
-def spelled_path(path: Path) -> str:
-    return ".".join(map(spelled, path))
 
 
 _Item = Change | Misfit | LeftOut
@@ -189,6 +184,7 @@ def _columns(
     columns = [column for column in schema.columns if column is not key]
     owners = _owners(columns)
     names = [column.name for column in columns]
+    written = frozenset(name for name, _ in fields)
     claimed: set[str] = set()
     for name, writer in fields:
         column = owners.get(name)
@@ -198,6 +194,10 @@ def _columns(
         if column is None or column.is_metadata or name in METADATA_COLUMNS:
             yield from _added((), name, writer, names)
             names.append(name)
+            continue
+        first = next((key for key in column.keys if key in written), name)
+        if first != name:
+            yield LeftOut((name,), f"its column is filled by the field {spell((first,))}")
             continue
         claimed.add(column.name)
         yield from _matched((column.name,), _as_field(column), writer, units)
@@ -211,7 +211,9 @@ def _as_field(column: Column) -> pa.Field:
     return pa.field(column.name, column.type, not column.required, own_id)
 
 
-def _added(above: Path, name: str, writer: WriterType, names: Sequence[str]) -> Iterator[_Item]:
+def _added(
+    above: FieldPath, name: str, writer: WriterType, names: Sequence[str]
+) -> Iterator[_Item]:
     path = (*above, name)
     kind = table_type(writer)
     if not above and name in METADATA_COLUMNS:
@@ -229,7 +231,9 @@ def _added(above: Path, name: str, writer: WriterType, names: Sequence[str]) -> 
         yield from _matched(path, pa.field(name, kind), writer, None)
 
 
-def _matched(path: Path, field: pa.Field, writer: WriterType, units: Units) -> Iterator[_Item]:
+def _matched(
+    path: FieldPath, field: pa.Field, writer: WriterType, units: Units
+) -> Iterator[_Item]:
     """Compare a column, a member, an element with the writer's type for it."""
     if writer.is_optional and not field.nullable:
         yield MakeOptional(path)
@@ -249,7 +253,9 @@ def _matched(path: Path, field: pa.Field, writer: WriterType, units: Units) -> I
         yield Misfit(path, type_text(kind), type_text(field.type))
 
 
-def _struct(path: Path, kind: pa.DataType, value: WriterType, units: Units) -> Iterator[_Item]:
+def _struct(
+    path: FieldPath, kind: pa.DataType, value: WriterType, units: Units
+) -> Iterator[_Item]:
     own = {member.name: member for member in kind}
     names, members = list(own), members_of(value)
     for name, writer in members:

@@ -36,13 +36,12 @@ class Retention:
 
     @classmethod
     def of(cls, table: TableName, properties: Mapping[str, str]) -> Retention:
-        """Raises BadBinding: one is no whole number above 0."""
-        return cls(
-            max_age_ms=count_property(table, properties, MAX_SNAPSHOT_AGE_MS)
-            or _DEFAULT_AGE_MS,
-            min_snapshots=count_property(table, properties, MIN_SNAPSHOTS) or 1,
-            max_ref_age_ms=count_property(table, properties, MAX_REF_AGE_MS),
+        """Iceberg takes 0, too: as soon as the promise lets them go. Raises BadBinding: one is no whole number."""
+        age_ms, least, ref_age_ms = (
+            count_property(table, properties, key, least=0)
+            for key in (MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS, MAX_REF_AGE_MS)
         )
+        return cls(_DEFAULT_AGE_MS if age_ms is None else age_ms, least or 1, ref_age_ms)
 
 
 def promised(facts: MaintenanceFacts, grace_ms: int, now_ms: int) -> frozenset[int]:

@@ -1,4 +1,8 @@
-"""How one table is maintained: its properties ``thermocline.maintain.*``, which no reader needs (docs/care.md)."""
+"""How one table is maintained: its properties ``thermocline.maintain.*``, which no reader needs (docs/care.md).
+
+What programs write by themselves stands under ``thermocline-maintain.*``: readers of before this release refuse a table with
+an unknown key under ``thermocline.``, and pass over all others.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +20,31 @@ MODE = MAINTAIN_PREFIX + "mode"
 PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
 MAX_STEP_S = MAINTAIN_PREFIX + "max_step_s"
 #: Written by the removal of orphans, in milliseconds since 1970 by the store's clock: when it last ran.
-ORPHANS_MS = MAINTAIN_PREFIX + "orphans_ms"
+ORPHANS_MS = "thermocline-maintain.orphans-ms"
 
 #: Longer than what a server promises by default: a live answer is good for an hour, and an answer may take another.
 DEFAULT_PIN_GRACE_S = 7_200
 #: A step that is lost, to a kill or to a DELETE of another writer, has to be done again.
 DEFAULT_MAX_STEP_S = 60
+#: Written with ``write.metadata.previous-versions-max``: the number that the table had before.
+OWN_VERSIONS = "thermocline-maintain.own-versions"
+#: ``create`` writes ``true``: a tierer rewrites the table's files by itself.
+COMPACT = "thermocline-maintain.compact"
 
 
 @dataclass(frozen=True, slots=True)
 class MaintainOptions:
-    """``pin_grace_s``: for how long what was current, and is not any more, stays readable. ``orphans_ms``: see ``ORPHANS_MS``."""
+    """``pin_grace_s``: for how long what was current, and is not any more, stays readable.
+
+    ``compact``, ``orphans_ms``, ``own_versions``: see ``COMPACT``, ``ORPHANS_MS``, ``OWN_VERSIONS``.
+    """
 
     mode: Mode = "auto"
     pin_grace_s: int = DEFAULT_PIN_GRACE_S
     max_step_s: int = DEFAULT_MAX_STEP_S
+    compact: bool = False
     orphans_ms: int | None = None
+    own_versions: int | None = None
 
 
 def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainOptions:
@@ -40,7 +53,7 @@ def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainO
     Raises:
         BadBinding: an unknown key or a value that does not fit. Maintenance of this table stops; reading does not.
     """
-    allowed = (MODE, PIN_GRACE_S, MAX_STEP_S, ORPHANS_MS)
+    allowed = (MODE, PIN_GRACE_S, MAX_STEP_S)
     for key in properties:
         if key.startswith(MAINTAIN_PREFIX) and key not in allowed:
             what = f"unknown property {key}; known are {', '.join(allowed)}."
@@ -53,5 +66,7 @@ def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainO
         mode=mode,  # type: ignore[arg-type]
         pin_grace_s=count_property(table, properties, PIN_GRACE_S) or DEFAULT_PIN_GRACE_S,
         max_step_s=count_property(table, properties, MAX_STEP_S) or DEFAULT_MAX_STEP_S,
+        compact=properties.get(COMPACT) == "true",
         orphans_ms=count_property(table, properties, ORPHANS_MS),
+        own_versions=count_property(table, properties, OWN_VERSIONS),
     )

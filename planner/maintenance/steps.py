@@ -22,7 +22,7 @@ from planner.maintenance.expiry import (
     gc_enabled,
 )
 from planner.maintenance.facts import MaintenanceFacts
-from planner.maintenance.options import MODE, MaintainOptions, parse_maintain
+from planner.maintenance.options import COMPACT, MODE, MaintainOptions, parse_maintain
 from planner.seam.binding import count_property
 from planner.tiering.triggers import DEFAULT_TARGET_FILE_BYTES, TARGET_FILE_BYTES
 
@@ -35,8 +35,6 @@ _DEFAULT_MANIFEST_BYTES = 8 * 1024**2
 _MANY_MANIFESTS = 50
 #: The metadata file names all of them, some 150 bytes each, and is written with each commit.
 _MOST_VERSIONS = 5_000
-#: More than the commits of the grace: their pace varies.
-_VERSIONS_MARGIN = 2
 #: As long as a weekly job's rewrites are noticed.
 FOREIGN_MS = 8 * 24 * 3_600_000
 #: Files of commits under way are younger; and a rollback finds its files for as long.
@@ -101,10 +99,12 @@ class ManifestRewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class LongerLog:
-    """Have the table keep more metadata files."""
+class LogLength:
+    """Have the table keep another number of metadata files. ``own`` is the number that it had before ours."""
 
     versions: int
+    own: int
+    commits: int
     grace_s: int
     score: float = 1.0
     cost_bytes: int = 0
@@ -112,7 +112,8 @@ class LongerLog:
 
     @property
     def reason(self) -> str:
-        return f"the metadata log reaches back less than {self.grace_s:,} s; {PREVIOUS_VERSIONS} = {self.versions}"
+        commits = f"{self.commits:,} commits within the grace of {self.grace_s:,} s"
+        return f"{commits}; {PREVIOUS_VERSIONS} = {self.versions}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +160,13 @@ class OrphanRemoval:
     backlog: int = 1
 
 
-Step = Compaction | ManifestRewrite | LongerLog | WatermarkRenewal | Expiry | OrphanRemoval
+Step = Compaction | ManifestRewrite | LogLength | WatermarkRenewal | Expiry | OrphanRemoval
 
 #: How people name each step.
 TITLES: dict[type[Step], str] = {
     Compaction: "compact files",
     ManifestRewrite: "rewrite manifests",
-    LongerLog: "keep more metadata files",
+    LogLength: "keep metadata files",
     WatermarkRenewal: "renew the watermark",
     Expiry: "expire snapshots",
     OrphanRemoval: "remove orphans",
@@ -233,14 +234,20 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         return Upkeep(withheld=(f"everything: {MODE} = off",), options=options)
     if facts.head is None:
         return Upkeep(options=options)
-    steps, withheld = [*_rewrites(facts, options, situation)], []
-    foreign = _foreign(facts, situation) if options.mode == "auto" else None
+    rewrites = _rewrites(facts, options, situation)
+    log = [*_log_length(facts, options, situation)]
+    withheld: list[str] = []
+    is_on = options.mode == "on"
+    if not (is_on or situation.by_command or options.compact):
+        why_not = f"only by `thermocline maintain`, or with {COMPACT} = true, as `thermocline create` sets it, or {MODE} = on"
+        withheld += [f"{TITLES[type(step)]}: {why_not}" for step in (*rewrites, *log)]
+        rewrites, log = (), []
+    foreign = None if is_on else _foreign(facts, situation)
     if foreign is not None:
-        withheld += [f"{TITLES[type(step)]}: {foreign}" for step in steps]
-        steps = []
-    steps += _longer_log(facts, options, situation)
+        withheld += [f"{TITLES[type(step)]}: {foreign}" for step in rewrites]
+        rewrites = ()
     removals, why = _removals(facts, options, situation)
-    return Upkeep((*steps, *removals), (*withheld, *why), options)
+    return Upkeep((*rewrites, *log, *removals), (*withheld, *why), options)
 
 
 def _rewrites(
@@ -276,22 +283,29 @@ def _foreign(facts: MaintenanceFacts, situation: Situation) -> str | None:
     return f"another writer rewrote files {hours} h ago; {MODE} = on does it all the same"
 
 
-def _longer_log(
+def _log_length(
     facts: MaintenanceFacts, options: MaintainOptions, situation: Situation
-) -> Iterator[LongerLog]:
-    """Older metadata files tell what expiry hid, and tickets name them: they stay as long as the grace."""
+) -> Iterator[LogLength]:
+    """Older metadata files tell what expiry hid, and tickets name them: they stay as long as the grace.
+
+    The number goes by commits that there were, and back to the table's own after a burst of them.
+    """
     present = count_property(facts.table, facts.properties, PREVIOUS_VERSIONS)
-    versions = len(facts.versions_ms)
-    if versions < (present or _DEFAULT_VERSIONS) or not versions:
-        return
-    spent_ms = max(1, situation.now_ms - facts.versions_ms[0])
-    grace_ms = options.pin_grace_s * 1000
-    if spent_ms >= grace_ms:
-        return
-    enough = math.ceil(_VERSIONS_MARGIN * versions * grace_ms / spent_ms / 100) * 100
-    enough = min(enough, _MOST_VERSIONS)
-    if enough > versions:
-        yield LongerLog(enough, options.pin_grace_s)
+    present = present or _DEFAULT_VERSIONS
+    own = min(options.own_versions or present, present)
+    since_ms = situation.now_ms - options.pin_grace_s * 1000
+    commits = sum(at_ms >= since_ms for at_ms in facts.versions_ms)
+    more, fewer = _versions(own, commits), _versions(own, 2 * commits)
+    if more > present or fewer < present:
+        yield LogLength(more if more > present else fewer, own, commits, options.pin_grace_s)
+
+
+def _versions(own: int, commits: int) -> int:
+    """Return how many metadata files to keep: doubled until the commits fill three quarters at most."""
+    versions = own
+    while commits * 4 >= versions * 3 and versions < _MOST_VERSIONS:
+        versions *= 2
+    return max(own, min(versions, _MOST_VERSIONS))
 
 
 def _removals(

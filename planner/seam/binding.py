@@ -207,13 +207,16 @@ def _cluster(table: TableName, properties: Mapping[str, str]) -> str:
     return name
 
 
-def count_property(table: TableName, properties: Mapping[str, str], key: str) -> int | None:
-    """Read a whole number above 0; None where the table does not say. Raises BadBinding for another text."""
+def count_property(
+    table: TableName, properties: Mapping[str, str], key: str, *, least: Literal[0, 1] = 1
+) -> int | None:
+    """Read a whole number, ``least`` at least; None where the table does not say. Raises BadBinding for another text."""
     text = properties.get(key)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        what = f"property {key} is {text!r}; it must be a whole number above 0."
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        limit = "above 0" if least else "from 0 on"
+        what = f"property {key} is {text!r}; it must be a whole number {limit}."
         raise bad_property(table, key, what)
     return int(text)
 

@@ -19,8 +19,8 @@ other      refused.
 
 If another writer's expiry broke the chain, older metadata files still tell of the expired snapshots, and the same rules
 hold for them (``broken_at`` names where they are needed). Where those files are gone too, the tagged snapshot's
-watermark counts if tag and mirror property agree and the hidden part neither added nor removed rows. The last
-condition tells a compaction from a rollback whose traces are gone
+watermark counts if tag and mirror property agree and the hidden part neither added nor removed rows of files, or
+live rows. The last condition tells a compaction from a rollback whose traces are gone
 (docs/decisions/0002-broken-chains-need-equal-totals.md, docs/decisions/0026-what-expiry-hides.md).
 
 Decides which watermark texts are believed: those with which their snapshot was committed.
@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Set
+from dataclasses import dataclass
 
 from planner.errors import ForeignCommit, WatermarkMissing, WatermarkUnreadable
 from planner.names import shell_word
@@ -235,7 +236,7 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
         why = "the tag and the mirror property disagree"
     elif tagged.sequence_number >= oldest.sequence_number:
         why = "the tag is newer than the snapshot"
-    elif _live_rows(tagged) is None or _live_rows_before(oldest) != _live_rows(tagged):
+    elif _counts_differ(_before(oldest), _totals(tagged)):
         why = "rows were added or removed by snapshots that expired"
     if why is not None or tagged is None or text is None:
         raise WatermarkMissing(
@@ -247,32 +248,53 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
     return _parsed(text, table)
 
 
-def _live_rows(snapshot: Snapshot) -> tuple[int, int] | None:
-    """Rows of the table less those that position deletes take, and its equality deletes; None where its summary has none.
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    """Rows in a table's files, deleted ones included, and its delete files' position and equality deletes."""
 
-    A compaction drops deleted rows and their deletes: less rows, as many live ones.
+    records: int
+    position: int
+    equality: int
+
+
+def _counts_differ(before: _Totals | None, tagged: _Totals | None) -> bool:
+    """Whether rows may have come or gone between the tagged snapshot and the oldest one that is left.
+
+    Row deletes leave the records as they are. A compaction drops deleted rows with their deletes, so as many live rows are
+    left. Both together look like a rollback.
     """
-    total = snapshot.count("total-records")
-    if total is None:
+    if before is None or tagged is None:
+        return True
+    is_compacted = (
+        before.records - before.position == tagged.records - tagged.position
+        and before.equality == tagged.equality
+    )
+    return before.records != tagged.records and not is_compacted
+
+
+def _totals(snapshot: Snapshot) -> _Totals | None:
+    """Return None where the snapshot's summary does not say."""
+    records = snapshot.count("total-records")
+    if records is None:
         return None
-    deleted = snapshot.count("total-position-deletes") or 0
-    return total - deleted, snapshot.count("total-equality-deletes") or 0
+    position = snapshot.count("total-position-deletes") or 0
+    return _Totals(records, position, snapshot.count("total-equality-deletes") or 0)
 
 
-def _live_rows_before(snapshot: Snapshot) -> tuple[int, int] | None:
-    """As ``_live_rows`` of the table before ``snapshot``, from its own summary."""
-    after = _live_rows(snapshot)
+def _before(snapshot: Snapshot) -> _Totals | None:
+    """Return those of the table before ``snapshot``, by its own summary."""
+    after = _totals(snapshot)
     if after is None:
         return None
 
-    def grown(kind: str) -> int:
-        return (snapshot.count(f"added-{kind}-deletes") or 0) - (
-            snapshot.count(f"removed-{kind}-deletes") or 0
-        )
+    def growth(added: str, removed: str) -> int:
+        return (snapshot.count(added) or 0) - (snapshot.count(removed) or 0)
 
-    added = snapshot.count("added-records") or 0
-    rows = added - (snapshot.count("deleted-records") or 0) - grown("position")
-    return after[0] - rows, after[1] - grown("equality")
+    return _Totals(
+        after.records - growth("added-records", "deleted-records"),
+        after.position - growth("added-position-deletes", "removed-position-deletes"),
+        after.equality - growth("added-equality-deletes", "removed-equality-deletes"),
+    )
 
 
 def carries(history: History, snapshot: Snapshot) -> bool:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from planner.errors import TieringConflict
-from planner.evolution.ledger import SchemaLedger
 from planner.names import TableName
 from planner.seam.binding import Binding, decoding_key
-from planner.seam.formats import AvroFormat
 from planner.seam.resolver import resolve
+from planner.seam.schemas_table import ledger_of
 from planner.seam.snapshots import History
 from planner.seam.watermark import Outcomes, Watermark, era_after
 from planner.tiering.plan import TieringPlan
@@ -54,9 +53,7 @@ def check_schemas(
     Raises:
         TieringConflict, SchemaRegistryChanged: as ``SchemaLedger.check_published``.
     """
-    form = None if binding is None else binding.format
-    ledger = form.ledger if isinstance(form, AvroFormat) else SchemaLedger()
-    ledger.check_published(table, schemas)
+    ledger_of(binding).check_published(table, schemas)
 
 
 def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Watermark:

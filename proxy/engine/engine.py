@@ -71,6 +71,14 @@ class StoreAccess:
     ca_file: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PrintedStatement:
+    """A rewritten statement and its SQL. Of ``document`` the parameters count alone: constants may differ from the SQL's."""
+
+    document: Node
+    sql: str
+
+
 class Engine:
     """Runs statements over relations. Thread-safe. The caller closes it.
 
@@ -229,7 +237,7 @@ class Engine:
 
     def run(
         self,
-        document: Node,
+        rewritten: Node | PrintedStatement,
         relations: Sequence[Relation],
         parameters: Sequence[Parameter] = (),
         *,
@@ -245,7 +253,9 @@ class Engine:
             BadStatement, UnsupportedStatement, BadParameter: it does not bind, or fails at once.
             DeadlineExceeded, Cancelled, LimitExceeded, SnapshotExpired, ColdStoreUnavailable.
         """
-        sql = self.unparse(document)
+        if not isinstance(rewritten, PrintedStatement):
+            rewritten = PrintedStatement(rewritten, self.unparse(rewritten))
+        document, sql = rewritten.document, rewritten.sql
 
         def started(cursor: duckdb.DuckDBPyConnection) -> tuple[pa.RecordBatchReader, int]:
             _set_time_zone(cursor, when.time_zone)

@@ -13,9 +13,15 @@ from functools import partial
 
 import pyarrow as pa
 
-from connectors.cuts import PastCuts, WaitFor, current_cuts, cut_tables
+from connectors.cuts import PastCuts, WaitFor, current_cuts, cut_pinned, cut_tables
 from connectors.iceberg.pin_cache import PinCache
-from planner.errors import BadParameter, FederationError, SnapshotExpired
+from planner.errors import (
+    BadParameter,
+    FederationError,
+    Inconsistent,
+    SnapshotExpired,
+    StalePlan,
+)
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, Side, TableName
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, SqlRelation
@@ -59,6 +65,11 @@ class FreshnessContract:
 
     def __str__(self) -> str:
         return str(self.freshness) if self.past is None else "cut"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a statement waits for nothing and reads no past, but what its own text says of it."""
+        return (self.past, self.freshness.max_staleness_s) == (None, None) and not self.wait_for
 
     @classmethod
     def of(cls, session: Session) -> FreshnessContract:
@@ -119,6 +130,26 @@ class SnapshotCutter:
             (table, at): self._pin(table, self._moment(at, contract, when))
             for table, at in parsed.keys
         }
+
+    def pinned(self, parsed: ParsedStatement) -> dict[CutKey, Pin] | None:
+        """Return the pins of tables as they are; None: one is read at a moment, or a catalog has to be asked."""
+        pins = self._pins.pinned([table for table, _ in parsed.keys])
+        if pins is None or any(at is not None for _, at in parsed.keys):
+            return None
+        return {(table, None): pin for table, pin in pins.items()}
+
+    def cut_pinned(self, parsed: ParsedStatement, pins: Mapping[CutKey, Pin]) -> Cuts | None:
+        """Cut tables from what ``pinned`` returned, without a catalog; None: they have to be pinned again.
+
+        Raises:
+            FederationError: of the logs.
+        """
+        by_table = {table: pin for (table, _), pin in pins.items()}
+        try:
+            cuts = cut_pinned(by_table, self._bounds, parsed.cold_only)
+        except (Inconsistent, StalePlan):
+            return None
+        return Cuts({(table, None): cut for table, cut in cuts.items()})
 
     def cut(
         self,

@@ -29,10 +29,11 @@ from planner.errors import (
 from planner.explain import EXPLAIN_SCHEMA, explained
 from planner.reading.needs import name_of_count, with_counted
 from planner.reading.plan import TableRead, counted_rows, is_divisible
+from planner.seam.cut import Pin
 from planner.seam.incremental import format_position
 from planner.seam.time_travel import format_cut
 from planner.statement.ast import is_constant
-from planner.statement.references import ResolvedTable
+from planner.statement.references import CutKey, ResolvedTable
 from planner.ticket import Ticket, TicketTable, padded
 from proxy.access.fairness import PlanningQueue
 from proxy.access.policy import AccessPolicy
@@ -54,6 +55,8 @@ T = TypeVar("T")
 
 #: Answers to longer statements are not kept.
 _SHORT_CHARS = 1_000
+#: Seconds: more than a log has to answer in (``connectors.kafka.log.MEASURE_TIMEOUT_S``), rounds of others included.
+_ROUND_S = 10.0
 _GONE = (SnapshotExpired, OffsetsExpired)
 
 
@@ -84,6 +87,14 @@ class _Request:
     sql: str
     parameters: pa.RecordBatch | None
     deadline: Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class _InHand:
+    """A statement that was analysed and described, and the pins of its tables."""
+
+    parsed: ParsedStatement
+    pins: Mapping[CutKey, Pin]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +142,25 @@ class Statements:
     # --- what a client calls: each answers by its deadline, even if the engine hangs ---
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        return self._inline_if_cached(_Request(session, sql, None, deadline), self._prepare)
+        request = _Request(session, sql, None, deadline)
+        with working_for(deadline, session.user):
+            in_hand = self._in_hand(request)
+            if in_hand is not None:
+                return self._prepare(request, in_hand)
+        return self._on_thread(session, deadline, partial(self._prepare, request))
 
     def plan(
         self, session: Session, sql: str, parameters: pa.RecordBatch | None, deadline: Deadline
     ) -> Planned:
-        return self._inline_if_cached(_Request(session, sql, parameters, deadline), self._plan)
+        request = _Request(session, sql, parameters, deadline)
+        with working_for(deadline, session.user):
+            in_hand = self._in_hand(request)
+            if in_hand is not None and (not in_hand.pins or deadline.left_s > _ROUND_S):
+                statement = self._analyse(request, in_hand.parsed)
+                cuts = self.cutter.cut_pinned(in_hand.parsed, in_hand.pins)
+                if cuts is not None:
+                    return self._planned(request, statement, cuts)
+        return self._on_thread(session, deadline, partial(self._plan, request))
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         deadline.check()
@@ -167,13 +191,28 @@ class Statements:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
         return summary(self._tickets.opened(ticket, user=session.user or "", now_us=0))
 
-    def _inline_if_cached(self, request: _Request, work: Callable[[_Request], T]) -> T:
-        """Run ``work`` on this thread if all it needs is cached: switching threads would double the latency."""
-        session, parsed = request.session, self._parser.cached(request.sql)
-        if parsed is not None and self._signatures.has(session, parsed, request.parameters):
-            request.deadline.check()
-            return work(request)
-        return self._on_thread(session, request.deadline, partial(work, request))
+    def _in_hand(self, request: _Request) -> _InHand | None:
+        """Return a statement that is analysed, described and pinned: with that it is prepared and planned on this thread.
+
+        Another thread would double the latency, and hands Python's lock over twice. None: it is parsed, or a catalog asked.
+        """
+        session = request.session
+        request.deadline.check()
+        parsed = self._parser.cached(request.sql)
+        pins: dict[CutKey, Pin] | None = {}
+        if parsed is None:
+            contract = FreshnessContract.of(session)
+            is_plain = session.max_endpoints == 1 and explained(request.sql) is None
+            if not (is_plain and contract.is_live):
+                return None
+            path, side = self.browser.path(session), contract.freshness.side
+            parsed = self._parser.from_shape(request.sql, path, session, side)
+            pins = None if parsed is None else self.cutter.pinned(parsed)
+        if parsed is None or pins is None:
+            return None
+        # A grant that has just changed is fitted to the table: what the engine does for that, the watch may end.
+        is_described = self._signatures.has(session, parsed, pins, request.parameters)
+        return _InHand(parsed, pins) if is_described else None
 
     def _on_thread(
         self,
@@ -195,17 +234,30 @@ class Statements:
 
     # --- the path of a statement ---
 
-    def _prepare(self, request: _Request) -> Prepared:
-        statement, session = self._analyse(request), request.session
-        pins = self.cutter.pins(statement.parsed, statement.contract, statement.when)
+    def _prepare(self, request: _Request, in_hand: _InHand | None = None) -> Prepared:
+        session = request.session
+        statement = self._analyse(request, None if in_hand is None else in_hand.parsed)
+        pins = (
+            self.cutter.pins(statement.parsed, statement.contract, statement.when)
+            if in_hand is None
+            else in_hand.pins
+        )
         with self._planning.slot(session.payer, request.sql, request.deadline):
             prepared = self._signatures.prepared(session, statement.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if statement.is_explain else prepared
 
     def _plan(self, request: _Request) -> Planned:
-        statement, session = self._analyse(request), request.session
-        parameters, deadline = request.parameters, request.deadline
-        cuts = self._cut(statement, deadline)
+        statement = self._analyse(request)
+        return self._planned(request, statement, self._cut(statement, request.deadline))
+
+    def _planned(self, request: _Request, statement: _Statement, cuts: Cuts) -> Planned:
+        """Begin to read the tails of a cut, and seal it."""
+        session, parameters, deadline = request.session, request.parameters, request.deadline
+        if (
+            statement.parsed.needs.any_rows is None
+        ):  # else the rows that are there may be enough
+            for expected in cuts.by_key.values():
+                self.sources.tails.expect(expected)
         with self._planning.slot(
             session.payer, request.sql, deadline
         ):  # one to explain binds none
@@ -233,14 +285,15 @@ class Statements:
             tuple(map(sealed, shares)),
         )
 
-    def _analyse(self, request: _Request) -> _Statement:
-        """Parse, gate and resolve a statement. Nothing is pinned yet."""
+    def _analyse(self, request: _Request, parsed: ParsedStatement | None = None) -> _Statement:
+        """Parse, gate and resolve a statement, unless it was; judge what it tells. Nothing is pinned yet."""
         session, sql, time_us = request.session, request.sql, self._now_us()
         with self._planning.slot(session.payer, sql, request.deadline):
             inner, path = explained(sql), self.browser.path(session)
             contract = FreshnessContract.of(session)
             side = contract.freshness.side
-            parsed = self._parser.read(sql if inner is None else inner, path, session, side)
+            if parsed is None:
+                parsed = self._parser.read(sql if inner is None else inner, path, session, side)
             hides_count = self.access.check_count_disclosure(
                 session, parsed.names, counting(session, sql, parsed)
             )
@@ -251,14 +304,10 @@ class Statements:
             )
 
     def _cut(self, statement: _Statement, deadline: Deadline) -> Cuts:
-        """Make one cut of all tables, and begin to read their tails."""
+        """Make one cut of all tables."""
         parsed = statement.parsed
         with self.access.redacting_errors(statement.session, parsed.names):
-            cuts = self.cutter.cut(parsed, statement.contract, statement.when, deadline)
-        if parsed.needs.any_rows is None:  # else the rows that are there may be enough
-            for expected in cuts.by_key.values():
-                self.sources.tails.expect(expected)
-        return cuts
+            return self.cutter.cut(parsed, statement.contract, statement.when, deadline)
 
     def _ticket(
         self, statement: _Statement, cuts: Cuts, parameters: pa.RecordBatch | None, cut: str
@@ -352,12 +401,14 @@ class Statements:
         context = context_of(parsed, ticket)
         session, deadline = opened.session, opened.deadline
         relations = self._relations.relations(session, parsed, reads, deadline, stack)
-        document = parsed.over(relations)
-        counted = counted_rows(reads.values())
-        if counted is not None:
-            document = with_counted(document, counted)
-        result = self.sources.engine.run(
-            document, relations, context.values, when=context.when, cut=ticket.cut
+        engine, counted = self.sources.engine, counted_rows(reads.values())
+        result = engine.run(
+            parsed.printed(relations, engine.unparse)
+            if counted is None
+            else with_counted(parsed.over(relations), counted),
+            *(relations, context.values),
+            when=context.when,
+            cut=ticket.cut,
         )
         return stack.enter_context(result)
 

@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from connectors import file_conditions
-from connectors.cuts import BoundsCache
+from connectors.bounds_cache import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter
 from planner.names import Side, TableName
@@ -290,12 +290,17 @@ class Signatures:
         self._cache = StatementCache()
 
     def has(
-        self, session: Session, parsed: ParsedStatement, parameters: pa.RecordBatch | None
+        self,
+        session: Session,
+        parsed: ParsedStatement,
+        pins: Mapping[CutKey, Pin],
+        parameters: pa.RecordBatch | None,
     ) -> bool:
-        """Whether ``columns`` of a statement without tables is cached: it was bound before."""
-        return self._cache.cached((parsed, (), session.zone), Prepared) is not None and (
-            parameters is None or not parsed.may_type_columns
-        )
+        """Whether ``columns`` of a statement is cached: it was bound before, or one that binds alike."""
+        empty = tuple(self._relations.empty(session, parsed, pins))
+        return self._cache.cached(
+            (parsed.first, empty, session.zone), Prepared
+        ) is not None and (parameters is None or not parsed.may_type_columns)
 
     def prepared(
         self,
@@ -309,17 +314,18 @@ class Signatures:
             RequestError: it does not bind.
         """
         empty = tuple(self._relations.empty(session, parsed, pins_or_cuts))
+        first = parsed.first
 
         def described() -> Prepared:
             breadths = {relation.name: Breadth.of(relation.arrow) for relation in empty}
-            document = parsed.over(empty)
+            document = first.over(empty)
             check_breadth(document, breadths)
             result, types = self._engine.describe(document, empty, time_zone=session.zone)
             return Prepared(
                 result, pa.schema(list(zip(parameters(document), types, strict=True)))
             )
 
-        return self._cache.get((parsed, empty, session.zone), described, chars=parsed.chars)
+        return self._cache.get((first, empty, session.zone), described, chars=parsed.chars)
 
     def columns(
         self,

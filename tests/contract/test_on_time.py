@@ -21,12 +21,15 @@ from planner.errors import (
     Overloaded,
     TicketExpired,
 )
+from planner.names import TableName
 from planner.permissions import GrantList
+from planner.schema import Column
 from proxy.access.fairness import LONG_CHARS
 from proxy.engine.engine import Engine
 from proxy.engine.result import Result
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.executor import Statements
+from proxy.query.relations import Signatures
 from proxy.session import Deadline, Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
@@ -289,3 +292,113 @@ def test_parameters_are_counted_at_once_too(statements: Statements, session: Ses
     answer_of(statements, session, ONE)
     with pytest.raises(BadParameter, match="0 parameters and 1 are bound"):
         statements.plan(session, ONE, pa.record_batch({"p": [1]}), Deadline(60))
+
+
+@pytest.fixture
+def store() -> MemoryColdStore:
+    result, schema = MemoryColdStore(), (Column(0, "n", pa.int64()),)
+    for table in ("lake.net.hosts", "lake.net.other"):
+        result.create(TableName.parse(table), schema)
+    return result
+
+
+def test_another_text_of_a_shape_is_planned_on_the_callers_thread_and_no_catalog_is_asked(
+    engine: Engine, store: MemoryColdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    sql = "SELECT n FROM lake.net.hosts WHERE n = {}"
+    for number in (1, 2):
+        answer_of(statements, SESSION, sql.format(number))
+
+    def refused(*_: object, **__: object) -> Any:
+        raise ElsewhereError
+
+    monkeypatch.setattr(ThreadPool, "run", refused)
+    deadline = Deadline(60)
+    try:
+        statements.prepare(SESSION, sql.format(3), deadline)
+        planned = statements.plan(SESSION, sql.format(3), None, deadline)
+        for ask in (
+            # The engine is asked; a log might take longer than that; a text was never read; a past is looked up.
+            lambda: statements.open(SESSION, planned.ticket, deadline),
+            lambda: statements.plan(SESSION, sql.format(4), None, Deadline(9)),
+            lambda: statements.plan(SESSION, sql.format("-n"), None, deadline),
+            lambda: statements.plan(
+                SESSION,
+                f"SELECT n FROM lake.net.hosts WHERE n = 1 {'OR n = 2' * 9}",
+                None,
+                deadline,
+            ),
+            lambda: statements.plan(
+                replace(SESSION, freshness="max_staleness 5s"), sql.format(4), None, deadline
+            ),
+            # Files are listed.
+            lambda: statements.plan(
+                replace(SESSION, max_endpoints=2), sql.format(4), None, deadline
+            ),
+        ):
+            with pytest.raises(ElsewhereError):
+                ask()
+    finally:
+        forget(board, tails)
+
+
+def test_a_catalog_that_hangs_and_a_long_text_keep_no_client_beyond_its_deadline(
+    engine: Engine, store: MemoryColdStore, blocked: Callable[[str], threading.Event]
+) -> None:
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    sql = "SELECT n FROM lake.net.{} WHERE n = {}"
+    for number in (1, 2):
+        answer_of(statements, SESSION, sql.format("hosts", number))
+    hangs = threading.Event()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "pin", lambda _: hangs.wait(60))
+            with pytest.raises(DeadlineExceeded):
+                statements.plan(SESSION, sql.format("other", 3), None, Deadline(0.05))
+            # What is in hand is answered meanwhile.
+            statements.plan(SESSION, sql.format("hosts", 3), None, Deadline(60))
+        blocked("parse")
+        text = f"{sql.format('hosts', 4)} OR n IN ({', '.join(map(str, range(20_000)))})"
+        with pytest.raises(DeadlineExceeded):
+            statements.plan(replace(SESSION, id="another"), text, None, Deadline(0.05))
+        statements.plan(SESSION, sql.format("hosts", 4), None, Deadline(60))
+    finally:
+        hangs.set()
+        forget(board, tails)
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_a_table_that_is_forgotten_meanwhile_is_planned_from_the_pin_in_hand(
+    engine: Engine,
+    store: MemoryColdStore,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_prepared: bool,
+) -> None:
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    sql = "SELECT n FROM lake.net.hosts WHERE n = {}"
+    for number in (1, 2):
+        answer_of(statements, SESSION, sql.format(number))
+    has = Signatures.has
+
+    def forgotten(*inputs: Any) -> bool:
+        result = has(*inputs)
+        monkeypatch.setattr(board, "_idle_s", -1)
+        board.refresh_due("lake")
+        assert board.pinned([TableName.parse("lake.net.hosts")]) is None
+        return result
+
+    monkeypatch.setattr(Signatures, "has", forgotten)
+    pins: list[object] = []
+    monkeypatch.setattr(store, "pin", pins.append)
+    try:
+        if is_prepared:
+            prepared = statements.prepare(SESSION, sql.format(3), Deadline(60))
+            assert prepared.dataset_schema.names == ["n"]
+        else:
+            planned = statements.plan(SESSION, sql.format(3), None, Deadline(60))
+            assert planned.schema.names == ["n"]
+    finally:
+        forget(board, tails)
+    assert pins == []

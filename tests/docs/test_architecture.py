@@ -15,7 +15,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 #: Of a statement over cold and hot rows, the first of a server.
-MAX_TRACED = 86
+MAX_TRACED = 88
 MAX_TRACED_OF_PROXY = 24
 PAGE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
 _PATH = re.compile(r"<!-- path -->\n```text\n(.*?)```", re.DOTALL)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from connectors.registry.client import SchemaRegistry
-from connectors.registry.decoders import Answer
-from connectors.registry.texts import Format, UnknownSchema, WriterText
+from connectors.registry.texts import Answer, Format, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
 
 

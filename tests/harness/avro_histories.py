@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.registry.decoders import Answer
-from connectors.registry.texts import UnknownSchema, WriterText
+from connectors.registry.texts import Answer, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryUnavailable
-from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Path, Widen
+from planner.evolution.changes import AddColumn, Change, Decide, Evolving, Widen
 from planner.evolution.ledger import SCHEMAS
 from planner.names import TableName
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.seam.binding import Binding, parse_binding
 from planner.seam.formats import AvroFormat
+from planner.sql_text import FieldPath
 
 TABLE = TableName("lake", ("shop",), "orders")
 LEAD = tuple(
@@ -46,10 +46,7 @@ class Registry:
         self.texts: list[str | None] = []
         self.is_up = True
 
-    def by_ids(
-        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
-    ) -> dict[int, Answer]:
-        del timeout_s, anew
+    def by_ids(self, ids: Collection[int], **_: object) -> dict[int, Answer]:
         if not self.is_up:
             raise SchemaRegistryUnavailable("the schema registry does not answer.")
         return {each: self._answer(each) for each in ids}
@@ -72,7 +69,7 @@ class Table:
         form = AvroFormat(evolution="additive")
         self.properties = Binding("orders", form).properties()
         self._last = 10
-        self._past: set[Path] = set()
+        self._past: set[FieldPath] = set()
 
     @property
     def binding(self) -> Binding:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from connectors.registry.client import SchemaRegistry
+from connectors.registry.texts import Answer
+
 
 @dataclass
 class Reply:
@@ -27,6 +30,10 @@ class Reply:
 
 def missing(code: int = 40403) -> Reply:
     return Reply({"error_code": code, "message": "not here"}, 404)
+
+
+def by_id(registry: SchemaRegistry, schema_id: int, *, timeout_s: float) -> Answer:
+    return registry.by_ids((schema_id,), timeout_s=timeout_s)[schema_id]
 
 
 @dataclass

@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from connectors.cuts import BoundsCache
+from connectors.bounds_cache import BoundsCache
 from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
 from planner.ports import ColdStore, Log

@@ -20,11 +20,11 @@ from planner.errors import CatalogUnavailable, SchemaIncompatible
 from planner.evolution.applying import applied
 from planner.evolution.avro import parse_schema
 from planner.evolution.changes import Decide, Evolution, Evolving, evolve
-from planner.evolution.changes import Path as FieldPath
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
+from planner.sql_text import FieldPath
 from planner.type_text import parse_type
 from tests.fixtures.spark import first_watermark
 

@@ -16,8 +16,10 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import NewTable, create_table
 from connectors.registry.client import SchemaRegistry
 from connectors.registry.decoders import Decoders, shipped_decoder
+from connectors.registry.facts import SchemaReports
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.registries import SchemaRegistries
+from connectors.registry.shipping import SchemaShipping
 from connectors.registry.subjects import followed, lacking
 from planner.errors import (
     BadConfig,
@@ -32,6 +34,7 @@ from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding, decoding_key
 from planner.seam.formats import AvroFormat
+from planner.seam.schemas_table import SchemaFacts, schema_rows
 from planner.seam.watermark import Outcomes
 from tests.fixtures.spark import first_watermark
 from tests.harness.avro_decoder import framed, raw_batch
@@ -223,9 +226,9 @@ def test_plan_and_evolve_know_a_dropped_column_whose_schema_is_gone(
         result = CliRunner().invoke(command, [action, str(ONE)], obj=str(config))
         assert result.exit_code == 0, result.output
         answers.append(result.stdout)
-    step = f"{planned}  left out: field note: {reason}\n"
-    done = f"{ONE}: the ledger has every version of its subject.\n"
-    assert answers == [step, step, done]
+    changed = "schema id 7 has changed, so the table answers SchemaRegistryChanged\n"
+    step = f"{planned}  left out: field note: {reason}\n{changed}"
+    assert answers == [step, step, changed]
 
 
 def test_a_subject_that_cannot_be_told_silences_no_other_table(site: Site) -> None:
@@ -294,3 +297,36 @@ def test_requests_and_failures_of_a_registry_are_counted(site: Site) -> None:
     assert later.failures == later.requests - 1 > 0
     assert later.silent_s > state.silent_s
     assert decoders.counts() == {str(ONE): 1, str(TWO): 1}
+
+
+def test_ids_that_a_registry_lacks_hide_nothing_of_others(site: Site) -> None:
+    """By settings of today, whose grace time is longer than a statement waits for facts."""
+    site.texts[8] = NEW
+    binding = bound({3: UNKNOWN, 5: OLD_MARK, 7: OLD_MARK, 8: OLD_MARK})
+    reports = SchemaReports(site.registries.of, Decoders(site.registries.of))
+    rows = [tuple(each.values()) for each in schema_rows(binding, reports(ONE, binding))]
+    assert rows == [
+        (3, None, None, None, "unknown"),
+        (5, None, None, None, "changed"),
+        (7, "orders-value", 1, "Order", "same"),
+        (8, None, None, "Order", "changed"),
+    ]
+
+
+def test_facts_from_before_a_registry_went_away_are_said(site: Site) -> None:
+    binding = bound({7: OLD_MARK, 8: NEW_MARK})
+    reports = SchemaReports(site.registries.of, Decoders(site.registries.of))
+    order = SchemaFacts(7, OLD_MARK, "Order", (("orders-value", 1),))
+    assert reports(ONE, bound({7: OLD_MARK})) == [order]
+    site.is_up = False
+    assert reports(ONE, binding) == [order, SchemaFacts(8)]
+
+
+def test_what_is_shipped_waits_for_no_id_that_may_be_in_no_record(site: Site) -> None:
+    """By settings of today: the grace time is for records that have such an id."""
+    binding = bound({5: OLD_MARK, 7: OLD_MARK})
+    shipping = SchemaShipping(site.registries.of)
+    for answers in (shipping.of_ledger(ONE, binding).answers, shipping.of_tail(ONE, binding)):
+        assert list(answers) == [7]
+    paths = site.requests()
+    assert [paths.count(f"schemas/ids/{each}") for each in (5, 7)] == [1, 1]

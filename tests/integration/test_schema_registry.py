@@ -16,6 +16,7 @@ from planner.errors import SchemaRegistryUnavailable
 from planner.evolution.avro import parse_schema
 from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
 from tests.harness.clock import Clock
+from tests.harness.scripted_registry import by_id
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import ok
 from thermocline.doctor.systems import registries
@@ -50,7 +51,6 @@ def test_two_versions_of_a_subject_by_id_and_by_version(
     assert registry.versions(subject, timeout_s=10) == {1: ids[0], 2: ids[1]}
     for version, schema_id in enumerate(ids, start=1):
         assert registry.by_subject(subject, version, timeout_s=10) == of_ids[schema_id]
-    assert registry.latest(subject, timeout_s=10) == of_ids[ids[1]]
     assert registry.subject_versions_of(ids[1], timeout_s=10) == ((subject, 2),)
     subjects = registry.subjects(timeout_s=10)
     assert subject in subjects
@@ -63,7 +63,6 @@ def test_two_versions_of_a_subject_by_id_and_by_version(
 def test_what_a_registry_does_not_have_is_answered_as_unknown(registry: SchemaRegistry) -> None:
     unknown = UnknownSchema("subject no-such-value")
     assert registry.versions("no-such-value", timeout_s=10) == unknown
-    assert registry.latest("no-such-value", timeout_s=10) == unknown
     assert registry.by_subject("no-such-value", 3, timeout_s=10) == UnknownSchema(
         "subject no-such-value, version 3"
     )
@@ -91,7 +90,7 @@ def test_references_two_levels_deep_come_in_the_order_they_need_each_other(
     outer_id = schema_registry.register(
         f"{kind}-outer", outer, kind, [(names[1], f"{kind}-middle", 1)]
     )
-    answer = registry.by_id(outer_id, timeout_s=10)
+    answer = by_id(registry, outer_id, timeout_s=10)
     assert answer == WriterText(outer_id, outer, {names[0]: inner, names[1]: middle}, kind)
     assert isinstance(answer, WriterText)
     assert list(answer.references) == names
@@ -112,7 +111,7 @@ def test_an_id_names_a_text_and_a_fingerprint_a_schema(
         text.replace('"int"', '{"type": "int"}'),
     ):
         assert schema_registry.register("named-value", same) == schema_id
-    assert registry.by_id(schema_id, timeout_s=10) == WriterText(schema_id, text, {}, "AVRO")
+    assert by_id(registry, schema_id, timeout_s=10) == WriterText(schema_id, text, {}, "AVRO")
     with schema_registry.client() as client:
         normal_id = client.register_schema("named-value", Schema(text), normalize_schemas=True)
     answers = registry.by_ids([schema_id, normal_id], timeout_s=10).values()
@@ -147,7 +146,7 @@ def test_one_text_with_other_references_is_another_schema(
         for at in (1, 2)
     ]
     assert ids[0] != ids[1]
-    answers = [registry.by_id(each, timeout_s=10) for each in ids]
+    answers = [by_id(registry, each, timeout_s=10) for each in ids]
     texts = [each for each in answers if isinstance(each, WriterText)]
     assert [each.text for each in texts] == [outer, outer]
     first, second = (parse_schema(each.text, each.references).fingerprint for each in texts)
@@ -162,10 +161,9 @@ def test_deleted_softly_it_is_read_by_id_and_version_and_not_listed(
     with schema_registry.client() as client:
         client.delete_version("soft-value", 2)
     answer = WriterText(ids[1], second, {}, "AVRO")
-    assert registry.by_id(ids[1], timeout_s=10) == answer
+    assert by_id(registry, ids[1], timeout_s=10) == answer
     assert registry.by_subject("soft-value", 2, timeout_s=10) == answer
     assert registry.versions("soft-value", timeout_s=10) == {1: ids[0]}
-    assert registry.latest("soft-value", timeout_s=10) == WriterText(ids[0], first, {}, "AVRO")
     # The same text again: the old id, and a number that was never used.
     assert schema_registry.register("soft-value", second) == ids[1]
     assert registry.versions("soft-value", timeout_s=10) == {1: ids[0], 3: ids[1]}
@@ -211,13 +209,13 @@ def test_deleted_for_good_it_is_unknown_until_it_is_registered_again(
     options = {"url": schema_registry.url}
     with SchemaRegistry(options, clock=clock, sleep=sleep) as registry:
         unknown = UnknownSchema(f"schema id {schema_id}")
-        assert registry.by_id(schema_id, timeout_s=60) == unknown
+        assert by_id(registry, schema_id, timeout_s=60) == unknown
         assert schema_registry.register("hard-value", text) == schema_id
         # Ids that do not exist are in records again and again: one request in ten seconds.
         clock.now += 9
-        assert registry.by_id(schema_id, timeout_s=60) == unknown
+        assert by_id(registry, schema_id, timeout_s=60) == unknown
         clock.now += 1
-        assert registry.by_id(schema_id, timeout_s=60) == WriterText(
+        assert by_id(registry, schema_id, timeout_s=60) == WriterText(
             schema_id, text, {}, "AVRO"
         )
 
@@ -237,7 +235,7 @@ def test_an_id_that_comes_within_the_grace_time_was_never_unknown(
     late_ids: list[int] = []
     options = {"url": schema_registry.url}
     with SchemaRegistry(options, clock=clock, sleep=sleep) as registry:
-        answer = registry.by_id(next_id, timeout_s=60)
+        answer = by_id(registry, next_id, timeout_s=60)
         assert late_ids == [next_id]
         assert answer == WriterText(next_id, text, {}, "AVRO")
         # A call whose time is over before that says neither.
@@ -245,7 +243,7 @@ def test_an_id_that_comes_within_the_grace_time_was_never_unknown(
             SchemaRegistryUnavailable,
             match=r"^the schema registry does not know schema id 90000 yet; retry in 10 s\.$",
         ):
-            registry.by_id(90_000, timeout_s=4)
+            by_id(registry, 90_000, timeout_s=4)
 
 
 def test_known_ids_outlive_the_registry_and_a_new_one_gives_their_numbers_to_others(
@@ -257,11 +255,11 @@ def test_known_ids_outlive_the_registry_and_a_new_one_gives_their_numbers_to_oth
         options = {"url": apicurio.url, "max.retries": "1", "retries.wait.ms": "10"}
         with SchemaRegistry(options, name="plant") as registry:
             answer = WriterText(schema_id, first, {}, "AVRO")
-            assert registry.by_id(schema_id, timeout_s=10) == answer
+            assert by_id(registry, schema_id, timeout_s=10) == answer
             apicurio.stop()
-            assert registry.by_id(schema_id, timeout_s=10) == answer
+            assert by_id(registry, schema_id, timeout_s=10) == answer
             for ask in (
-                lambda: registry.by_id(schema_id + 1, timeout_s=10),
+                lambda: by_id(registry, schema_id + 1, timeout_s=10),
                 lambda: registry.versions("first-value", timeout_s=10),
             ):
                 with pytest.raises(
@@ -274,11 +272,11 @@ def test_known_ids_outlive_the_registry_and_a_new_one_gives_their_numbers_to_oth
             other = record("Other", ("c", "int"))
             other_id = apicurio.register("other-value", other)
             # The outage was not kept; what was answered before it is.
-            assert registry.by_id(other_id, timeout_s=10) == WriterText(
+            assert by_id(registry, other_id, timeout_s=10) == WriterText(
                 other_id, other, {}, "AVRO"
             )
-            assert registry.by_id(schema_id, timeout_s=10) == answer
+            assert by_id(registry, schema_id, timeout_s=10) == answer
         with SchemaRegistry(options) as registry:
-            assert registry.by_id(schema_id, timeout_s=10) == WriterText(
+            assert by_id(registry, schema_id, timeout_s=10) == WriterText(
                 schema_id, second, {}, "AVRO"
             )

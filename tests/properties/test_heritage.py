@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from connectors.registry.decoders import Answer, Decoders
+from connectors.registry.decoders import Decoders
 from connectors.registry.table_schemas import take_up
-from connectors.registry.texts import UnknownSchema
+from connectors.registry.texts import Answer, UnknownSchema
 from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, Column, TableSchema
 from planner.seam.binding import ON_ERROR
@@ -57,12 +57,10 @@ def record(chance: Random, fields: Fields) -> dict[str, Any]:
 class CandidRegistry(Registry):
     """A registry that says of the other ids that it has none such."""
 
-    def by_ids(
-        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
-    ) -> dict[int, Answer]:
+    def by_ids(self, ids: Collection[int], **_: object) -> dict[int, Answer]:
         there = [each for each in ids if each <= len(self.texts)]
         unknown = UnknownSchema("schema id")
-        return dict.fromkeys(ids, unknown) | super().by_ids(there, timeout_s=timeout_s)
+        return dict.fromkeys(ids, unknown) | super().by_ids(there)
 
 
 class Heritages(RuleBasedStateMachine):

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.cuts import BoundsCache, WaitFor, current_cuts
+from connectors.bounds_cache import BoundsCache
+from connectors.cuts import WaitFor, current_cuts
 from planner.errors import (
     BadParameter,
     CutExpired,

@@ -14,22 +14,23 @@ import pytest
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import Writers
 from connectors.registry.client import SchemaRegistry
-from connectors.registry.decoders import Answer, Decoders
+from connectors.registry.decoders import Decoders
 from connectors.registry.shipping import SchemaShipping
 from connectors.registry.table_schemas import take_up
-from connectors.registry.texts import UnknownSchema, WriterText
+from connectors.registry.texts import Answer, UnknownSchema, WriterText
 from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, TieringConflict
 from planner.evolution.avro import parse_schema
-from planner.evolution.changes import AddColumn, Decide, Evolving, Path
+from planner.evolution.changes import AddColumn, Decide, Evolving
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding, parse_binding
 from planner.seam.formats import AvroFormat
+from planner.sql_text import FieldPath
 from planner.tiering.publish import check_schemas
 from tests.harness.avro_decoder import framed, raw_batch
 from tests.harness.clock import Clock
-from tests.harness.scripted_registry import Reply, missing, scripted_registry
+from tests.harness.scripted_registry import Reply, by_id, missing, scripted_registry
 
 TABLE = TableName("lake", ("shop",), "orders")
 SCHEMA = TableSchema(1, (Column(1, "a", pa.int64()), Column(2, "b", pa.string())))
@@ -66,10 +67,7 @@ class Registry:
     def of(self, *_: str) -> Any:
         return self
 
-    def by_ids(
-        self, ids: Collection[int], *, timeout_s: float, anew: bool = False
-    ) -> dict[int, Answer]:
-        del timeout_s, anew
+    def by_ids(self, ids: Collection[int], **_: object) -> dict[int, Answer]:
         self.requests.append(sorted(ids))
         return {
             each: WriterText(each, self.texts[each], {}, "AVRO")
@@ -84,7 +82,7 @@ class Table:
 
     def __init__(self) -> None:
         self.schema = TableSchema(1, (Column(1, "a", pa.int64()),))
-        self.past: set[Path] = set()
+        self.past: set[FieldPath] = set()
         self.properties = binding().properties()
         self.commits: list[Evolving] = []
 
@@ -205,7 +203,7 @@ def test_an_id_is_asked_for_until_its_grace_is_over() -> None:
             missing() if len(scripted.paths) < 4 else Reply({"schema": ONE})
         )
         with SchemaRegistry({"url": scripted.url}, clock=clock, sleep=sleep) as registry:
-            assert registry.by_id(7, timeout_s=60) == WriterText(7, ONE, {}, "AVRO")
+            assert by_id(registry, 7, timeout_s=60) == WriterText(7, ONE, {}, "AVRO")
 
 
 def test_a_registry_that_is_away_is_no_unknown_id() -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.decoding.avro.cursor import least_bytes
+from connectors.decoding.avro.lanes import Batch
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import FIXED_ID, Writers
 from planner.errors import UndecodableRecord
@@ -284,6 +285,58 @@ def _datum(kind: str, logical: str, value: datetime) -> bytes:
     return buffer.getvalue()
 
 
+ZONED = (
+    '{"type": "record", "name": "R", "fields": [{"name": "at", "type": ["null", {"type": "string", '
+    '"connect.name": "io.debezium.time.ZonedTimestamp"}]}]}'
+)
+
+
+@pytest.mark.parametrize("fast_from", PATHS)
+def test_a_time_that_is_written_as_text_is_read_or_named(fast_from: int | None) -> None:
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    form = "YYYY-MM-DDTHH:MM[:SS[.ffffff]](Z|+HH:MM|-HH:MM)"
+    texts: list[tuple[bytes, datetime | None, str | None]] = [
+        (b"2026-07-01T12:00:00Z", noon, None),
+        (b"2026-07-01T17:30:00.000001+05:30", noon + timedelta(microseconds=1), None),
+        (b"infinity", None, f"the string is no timestamptz {form}"),
+        (
+            b"2026-07-01T12:00:00",
+            None,
+            f"the string has no offset from UTC; a timestamptz is {form}",
+        ),
+        (
+            b"0001-01-01T00:00:00+01:00",
+            None,
+            "the time is outside the years 0001 to 9999 of timestamptz",
+        ),
+        (b"\xff", None, "the string is not UTF-8 (byte 0)"),
+    ]
+    bodies = [b"\0", *(b"\2" + bytes([2 * len(text)]) + text for text, _, _ in texts)]
+    decoder = avro_decoder(
+        schema(Column(10, "at", TIMESTAMPTZ), ERROR, VALUE),
+        writers(_7=ZONED),
+        fast_from=fast_from,
+        on_error="null",
+    )
+    rows = decoder.decode(
+        raw_batch(*(framed(7, body) for body in bodies * 50))
+    ).rows.to_pylist()
+    reasons = [why and f"field at: {why}" for _, _, why in texts]
+    assert [row["at"] for row in rows] == [None, *(at for _, at, _ in texts)] * 50
+    assert [row["kafka_error"] for row in rows] == [None, *reasons] * 50
+
+
+def test_times_that_are_written_as_text_are_read_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One by one, each would be copied out of its batch."""
+    copies: list[int] = []
+    monkeypatch.setattr(Batch, "raw", lambda _, row: copies.append(row))
+    body = b"\2" + bytes([2 * 20]) + b"2026-07-01T12:00:00Z"
+    assert len(column_of(ZONED, Column(10, "at", TIMESTAMPTZ), *[body, b"\0"] * 20)) == 40
+    assert copies == []
+
+
 @pytest.mark.parametrize("fast_from", PATHS)
 def test_records_of_another_name_are_skipped_and_counted(fast_from: int | None) -> None:
     registry = writers(_1=FLOW, _2=OTHER, _3=f'["null", {OTHER}, {FLOW}]', _4='"int"')
@@ -466,6 +519,33 @@ def test_a_count_allocates_no_more_than_there_are_bytes(
     assert decoder.decode(batch).outcomes == Outcomes(skipped=40)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ('{"type": "array", "items": %s}', pa.list_(pa.decimal128(9, 4))),
+        ('{"type": "map", "values": %s}', pa.map_(pa.string(), pa.decimal128(9, 4))),
+    ],
+)
+def test_elements_that_are_read_one_by_one_copy_their_record_once(
+    kind: str, column: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a record of many takes the square of its size."""
+    copies = []
+    raw = Batch.raw
+    monkeypatch.setattr(Batch, "raw", lambda batch, row: copies.append(row) or raw(batch, row))
+    money = '{"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}'
+    element = b"\2\5"
+    if "map" in kind:
+        items = b"".join(b"\2" + bytes([at]) + element for at in range(65, 85))
+    else:
+        items = element * 20
+    text = f'{{"type": "record", "name": "R", "fields": [{{"name": "a", "type": {kind % money}}}]}}'
+    rows = column_of(text, Column(10, "a", column), *[bytes([40]) + items + b"\0"] * 30)
+    values = [[each[1] for each in row] if "map" in kind else row for row in rows]
+    assert values == [[Decimal("0.0500")] * 20] * 30
+    assert copies == list(range(30))
 
 
 def test_tables_of_json_load_no_numpy() -> None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import BadBinding
-from planner.evolution.ledger import SchemaLedger
+from planner.evolution.ledger import UNKNOWN, SchemaLedger
 from planner.schema import TIMESTAMPTZ, Column
 from planner.seam.binding import MAX_TAIL_ROWS, MIRROR, Binding, decoding_key, parse_binding
 from planner.seam.formats import AvroFormat, JsonFormat
@@ -177,3 +177,19 @@ def test_another_era_of_schemas_is_another_shape_and_more_schemas_are_not() -> N
     ]
     first, grown, era = (binding.shape for binding in bindings)
     assert first == grown != era
+
+
+def test_rows_read_while_an_id_was_unknown_are_not_those_of_once_it_has_a_schema() -> None:
+    met = {7: f"1:{'0' * 32}"}
+    ledgers: tuple[dict[int, str], ...] = (
+        {},
+        met,
+        met | {8: UNKNOWN},
+        met | {9: UNKNOWN},
+        met | {8: UNKNOWN, 9: UNKNOWN},
+    )
+    bindings = [Binding("flows", AvroFormat(ledger=SchemaLedger(each))) for each in ledgers]
+    keys = [decoding_key(LONG, each) for each in bindings]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+    assert len({each.shape for each in bindings}) == 1

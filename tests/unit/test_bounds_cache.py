@@ -1,10 +1,16 @@
 """What is remembered of measurements, and for how long."""
 
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from connectors import cuts
-from connectors.cuts import BoundsCache
+import pytest
+
+from connectors import bounds_cache
+from connectors.bounds_cache import BoundsCache
+from planner.errors import LogUnavailable
 from planner.seam.cut import LogBounds
 
 
@@ -70,7 +76,116 @@ def test_what_turned_out_to_be_gone_is_forgotten() -> None:
 
 def test_old_rounds_make_room() -> None:
     value, _ = made()
-    for number in range(cuts.MAX_ROUNDS + 1):
+    for number in range(bounds_cache.MAX_ROUNDS + 1):
         value.measure([f"t{number}"])
     assert value.remembered(["t0"], 1e9) is None
     assert value.remembered(["t1"], 1e9) is not None
+
+
+class GatedLog:
+    """Answers with how many rounds began, each when it is let go."""
+
+    def __init__(self) -> None:
+        self.began = 0
+        self.gates = [threading.Event() for _ in range(9)]
+        self.errors: dict[int, Exception] = {}
+
+    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
+        number = self.began
+        self.began += 1
+        assert self.gates[number].wait(60)
+        if number in self.errors:
+            raise self.errors[number]
+        return {topic: LogBounds("c", topic, str(number), ()) for topic in topics}
+
+
+Ask = Callable[..., Future[Mapping[str, LogBounds]]]
+
+
+@pytest.fixture
+def log() -> GatedLog:
+    return GatedLog()
+
+
+@pytest.fixture
+def ask(log: GatedLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
+    """Ask one cache from a thread of its own; returns when the question has been put."""
+    monkeypatch.setattr(bounds_cache, "PATIENCE_S", 60)
+    cache = BoundsCache(log)
+
+    def put(*topics: str) -> Future[Mapping[str, LogBounds]]:
+        began, waiting = log.began, _waiting(cache)
+        future = threads.submit(cache.measure, topics)
+        until = time.monotonic() + 60
+        while (log.began, _waiting(cache)) == (began, waiting) and time.monotonic() < until:
+            time.sleep(0.001)
+        return future
+
+    with ThreadPoolExecutor(9) as threads:
+        yield put
+        for gate in log.gates:
+            gate.set()
+
+
+def _waiting(cache: BoundsCache) -> int:
+    return sum(len(each.waiting) for each in list(cache._next.values()))
+
+
+def test_who_comes_while_a_round_runs_shares_the_next(log: GatedLog, ask: Ask) -> None:
+    first = ask("a")
+    later = [ask("a"), ask("a"), ask("a")]
+    assert log.began == 1
+    for gate in log.gates[:2]:
+        gate.set()
+    assert first.result(60)["a"].topic_id == "0"
+    # None has an answer of the round that began before it came.
+    assert [each.result(60)["a"].topic_id for each in later] == ["1"] * 3
+    assert log.began == 2
+    log.gates[2].set()
+    assert ask("a").result(60)["a"].topic_id == "2"
+
+
+def test_other_topics_do_not_wait_for_a_round(log: GatedLog, ask: Ask) -> None:
+    first, other = ask("a"), ask("a", "b")
+    log.gates[1].set()
+    assert other.result(60)["b"].topic_id == "1"
+    assert not first.done()
+
+
+def test_all_who_share_a_round_get_its_error_and_the_next_one_begins(
+    log: GatedLog, ask: Ask
+) -> None:
+    log.errors[1] = LogUnavailable("no answer.", topic="a")
+    first, later = ask("a"), [ask("a"), ask("a")]
+    log.gates[0].set()
+    first.result(60)
+    while log.began < 2:
+        time.sleep(0.001)
+    last = ask("a")
+    for gate in log.gates[1:3]:
+        gate.set()
+    for each in later:
+        with pytest.raises(LogUnavailable, match=r"no answer\."):
+            each.result(60)
+    assert last.result(60)["a"].topic_id == "2"
+
+
+def test_an_error_of_ours_is_the_first_ones_alone(log: GatedLog, ask: Ask) -> None:
+    log.errors[1] = KeyError("a")
+    first, later = ask("a"), [ask("a"), ask("a")]
+    for gate in log.gates[:3]:
+        gate.set()
+    first.result(60)
+    assert sorted(str(each.exception(60)) for each in later) == ["'a'", "None"]
+
+
+def test_who_waits_for_long_measures_alone(
+    log: GatedLog, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ask("a")
+    monkeypatch.setattr(bounds_cache, "PATIENCE_S", 0)
+    later = ask("a")
+    log.gates[1].set()
+    assert later.result(60)["a"].topic_id == "1"
+    log.gates[0].set()
+    assert first.result(60)["a"].topic_id == "0"

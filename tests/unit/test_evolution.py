@@ -199,6 +199,16 @@ def test_a_renamed_column_goes_on_under_both_names() -> None:
         assert not evolve(renamed, parse_schema(record(**{name: "int"}))).changes
 
 
+def test_a_column_is_the_first_of_its_names_that_is_written() -> None:
+    """As the decoder reads it: a field of a former name is no reason to stop or widen."""
+    renamed = TableSchema(0, (*LEAD, Column(10, "b", pa.int32(), keys=("b", "a"))))
+    for kind in ("int", "long", "string"):
+        for written in ({"a": kind, "b": "int"}, {"b": "int", "a": kind}):
+            evolution = evolve(renamed, parse_schema(record(**written)))
+            left_out = LeftOut(("a",), "its column is filled by the field b")
+            assert evolution == Evolution(left_out=(left_out,))
+
+
 def test_a_field_that_held_no_values_at_first_gets_its_column_once_it_does() -> None:
     empty = {"type": "record", "name": "Empty", "fields": []}
     before = parse_schema(record(a="null", s=empty, l={"type": "array", "items": "null"}))

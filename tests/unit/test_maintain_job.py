@@ -44,7 +44,7 @@ def facts_of(files: int, swept_ms: int = NOW_MS) -> MaintenanceFacts:
         head=1,
         history=History({1: Snapshot(1, None, 1, "append")}),
         committed_ms={1: NOW_MS - 60_000},
-        properties={"thermocline.maintain.orphans_ms": str(swept_ms)},
+        properties={"thermocline-maintain.orphans-ms": str(swept_ms)},
         refs={MAIN: SnapshotRef(1, is_branch=True)},
         log=((NOW_MS - 60_000, 1),),
         files=HeadFiles((FileSize((1,), 10 * MB, 1_000),) * files),

@@ -22,11 +22,11 @@ from planner.maintenance.facts import (
     MaintenanceFacts,
     SnapshotRef,
 )
-from planner.maintenance.options import parse_maintain
+from planner.maintenance.options import COMPACT, parse_maintain
 from planner.maintenance.steps import (
     Compaction,
     Expiry,
-    LongerLog,
+    LogLength,
     ManifestRewrite,
     OrphanRemoval,
     Situation,
@@ -151,6 +151,20 @@ def test_a_snapshot_that_a_rollback_left_a_minute_ago_is_promised() -> None:
     assert expirable(table, Retention(), before_ms, NOW) == frozenset()
 
 
+def test_an_age_of_zero_lets_go_what_is_not_promised() -> None:
+    properties = {"history.expire.max-snapshot-age-ms": "0"}
+    properties |= {
+        "history.expire.min-snapshots-to-keep": "0",
+        "history.expire.max-ref-age-ms": "0",
+    }
+    retention = Retention.of(TABLE, properties)
+    assert retention == Retention(max_age_ms=0, min_snapshots=1, max_ref_age_ms=0)
+    table = facts(10 * DAY, 9 * DAY, 60_000)
+    assert expire_before_ms(table, retention, GRACE, NOW) == NOW - 9 * DAY
+    swept = facts(*OLD, 60_000, properties=SWEPT | properties)
+    assert kinds(swept) == [Expiry]
+
+
 def test_tags_and_branches_keep_what_they_name_and_the_table_a_number() -> None:
     ages = (9 * DAY, 8 * DAY, 7 * DAY, 6 * DAY, 3 * HOUR)
     before_ms = NOW - 4 * HOUR
@@ -185,7 +199,7 @@ def test_a_snapshot_of_no_branch_stays_while_it_is_young() -> None:
 
 BY_COMMAND = Situation(NOW, by_command=True)
 IN_TIER = Situation(NOW)
-SWEPT = {"thermocline.maintain.orphans_ms": str(NOW)}
+SWEPT = {"thermocline-maintain.orphans-ms": str(NOW)}
 
 
 def kinds(table: MaintenanceFacts, situation: Situation = BY_COMMAND) -> list[type]:
@@ -211,7 +225,8 @@ def test_the_watermark_is_renewed_after_rewrites_and_before_an_expiry() -> None:
 
 
 def test_inside_tier_nothing_is_removed_unless_the_table_says_so() -> None:
-    table = facts(*OLD, 60_000, files=HeadFiles((file(10),) * 5))
+    files = HeadFiles((file(10),) * 5)
+    table = facts(*OLD, 60_000, files=files, properties={COMPACT: "true"})
     upkeep = plan_upkeep(table, IN_TIER)
     assert [type(step) for step in upkeep.steps] == [Compaction]
     assert upkeep.withheld == (
@@ -220,6 +235,21 @@ def test_inside_tier_nothing_is_removed_unless_the_table_says_so() -> None:
     )
     on = replace(table, properties={"thermocline.maintain.mode": "on"})
     assert kinds(on, IN_TIER) == [Compaction, Expiry, OrphanRemoval]
+
+
+def test_inside_tier_a_table_that_create_did_not_make_is_left_alone() -> None:
+    table = facts(HOUR, files=HeadFiles((file(10),) * 5), versions_ms=(NOW,) * 75)
+    upkeep = plan_upkeep(replace(table, properties=SWEPT), IN_TIER)
+    assert upkeep.steps == ()
+    why = (
+        "only by `thermocline maintain`, or with thermocline-maintain.compact = true, as `thermocline create` sets it, "
+        "or thermocline.maintain.mode = on"
+    )
+    assert upkeep.withheld == (f"compact files: {why}", f"keep metadata files: {why}")
+    for properties in ({COMPACT: "true"}, {"thermocline.maintain.mode": "on"}):
+        due = kinds(replace(table, properties=SWEPT | properties), IN_TIER)
+        assert due == [Compaction, LogLength]
+    assert kinds(replace(table, properties=SWEPT)) == [Compaction, LogLength]
 
 
 def test_mode_off_means_nothing_by_the_command_either() -> None:
@@ -289,29 +319,50 @@ def test_nothing_is_removed_where_other_tables_may_have_the_files() -> None:
 
 def test_orphans_are_looked_for_once_a_day() -> None:
     def swept(at_ms: int) -> MaintenanceFacts:
-        return facts(HOUR, properties={"thermocline.maintain.orphans_ms": str(at_ms)})
+        return facts(HOUR, properties={"thermocline-maintain.orphans-ms": str(at_ms)})
 
     assert kinds(swept(NOW - DAY)) == [OrphanRemoval]
     assert kinds(swept(NOW - DAY + 1)) == []
 
 
+VERSIONS, OWN = "write.metadata.previous-versions-max", "thermocline-maintain.own-versions"
+
+
+def log_length(commits: int, older: int = 0, **properties: str) -> tuple[int, int] | None:
+    """What the log gets for so many commits within the grace, and so many older ones: its length and the table's own."""
+    log = (*[NOW - GRACE - 1] * older, *[NOW - HOUR] * commits)
+    table = facts(HOUR, properties=SWEPT | properties, versions_ms=log)
+    steps = plan_upkeep(table, BY_COMMAND).steps
+    if not steps:
+        return None
+    [step] = steps
+    assert isinstance(step, LogLength)
+    return step.versions, step.own
+
+
 def test_the_metadata_log_gets_as_long_as_the_grace() -> None:
-    # A hundred commits in an hour: two hours need 200, and twice that for a pace that varies.
-    log = tuple(NOW - HOUR + number * 36_000 for number in range(100))
-    table = facts(HOUR, properties=SWEPT, versions_ms=log)
-    [step] = plan_upkeep(table, BY_COMMAND).steps
-    assert isinstance(step, LongerLog)
-    assert step.versions == 400
-    assert step.reason == (
-        "the metadata log reaches back less than 7,200 s; write.metadata.previous-versions-max = 400"
+    assert log_length(74, older=26) is None
+    assert log_length(75, older=25) == (200, 100)
+    assert log_length(150, **{VERSIONS: "200", OWN: "100"}) == (400, 100)
+    # A publish a minute: it stays.
+    assert log_length(360, **{VERSIONS: "800", OWN: "100"}) is None
+    assert log_length(5_000, **{VERSIONS: "5000", OWN: "100"}) is None
+    assert log_length(5_000, **{VERSIONS: "4000"}) == (5_000, 4_000)
+    table = facts(HOUR, properties=SWEPT, versions_ms=(NOW,) * 75)
+    assert plan_upkeep(table, BY_COMMAND).steps[0].reason == (
+        "75 commits within the grace of 7,200 s; write.metadata.previous-versions-max = 200"
     )
-    slow = tuple(NOW - 3 * HOUR + number for number in range(100))
-    assert kinds(replace(table, versions_ms=slow)) == []
-    longer = {**SWEPT, "write.metadata.previous-versions-max": "400"}
-    assert kinds(replace(table, properties=longer)) == []
-    busy = tuple(NOW - 60_000 for _ in range(5_000))
-    most = {**SWEPT, "write.metadata.previous-versions-max": "5000"}
-    assert kinds(replace(table, properties=most, versions_ms=busy)) == []
+
+
+def test_a_burst_of_commits_lengthens_the_log_for_a_while_only() -> None:
+    # A hundred in a second are a hundred, not a pace.
+    assert log_length(100) == (200, 100)
+    assert log_length(40, older=160, **{VERSIONS: "200", OWN: "100"}) is None
+    assert log_length(37, older=163, **{VERSIONS: "200", OWN: "100"}) == (100, 100)
+    assert log_length(3, older=997, **{VERSIONS: "3200", OWN: "100"}) == (100, 100)
+    # What a person set is the table's own.
+    assert log_length(3, **{VERSIONS: "3200"}) is None
+    assert log_length(3, **{VERSIONS: "50", OWN: "100"}) is None
 
 
 def test_manifests_are_written_anew_where_there_are_many_small_ones() -> None:
@@ -355,7 +406,7 @@ def test_each_step_says_why_and_what_it_costs() -> None:
             "thermocline.maintain.mood",
             "on",
             "unknown property thermocline.maintain.mood; known are thermocline.maintain.mode, "
-            "thermocline.maintain.pin_grace_s, thermocline.maintain.max_step_s, thermocline.maintain.orphans_ms.",
+            "thermocline.maintain.pin_grace_s, thermocline.maintain.max_step_s.",
         ),
         (
             "thermocline.maintain.mode",
@@ -370,7 +421,7 @@ def test_each_step_says_why_and_what_it_costs() -> None:
         (
             "history.expire.max-snapshot-age-ms",
             "-1",
-            "property history.expire.max-snapshot-age-ms is '-1'; it must be a whole number above 0.",
+            "property history.expire.max-snapshot-age-ms is '-1'; it must be a whole number from 0 on.",
         ),
     ],
 )

@@ -260,11 +260,31 @@ def test_a_hidden_compaction_that_dropped_deleted_rows_removed_none() -> None:
         # A DELETE in the oldest snapshot that is left is its own, and one before it is hidden.
         {"total_records": 30, "total_position_deletes": 3, "added_position_deletes": 2},
         {"total_records": 30, "total_equality_deletes": 1},
+        # A rewrite dropped the rows of a hidden DELETE: before it, all 30 were there.
+        {"added_records": 29, "deleted_records": 30, "removed_position_deletes": 1}
+        | {"total_records": 29, "total_position_deletes": 0},
     ],
 )
-def test_a_hidden_row_delete_is_not_taken_for_a_compaction(counts: dict[str, Any]) -> None:
+def test_a_hidden_row_delete_took_no_row_of_a_file(counts: dict[str, Any]) -> None:
     base = ours(1, None, 10, 20, total_records=30)
-    head = snapshot(4, 3, "delete", **counts)
+    head = snapshot(4, 3, "replace", **counts)
+    value = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
+    assert resolve(value, 4, table="t") == MARK
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        # A hidden DELETE, and a hidden compaction of its rows: a rollback over a row leaves the same.
+        {"total_records": 29},
+        # Rows that an equality delete takes are not counted.
+        {"total_records": 31, "total_position_deletes": 1, "total_equality_deletes": 1},
+        {"total_records": 28, "total_position_deletes": 1},
+    ],
+)
+def test_hidden_deletes_whose_rows_went_too_are_refused(counts: dict[str, Any]) -> None:
+    base = ours(1, None, 10, 20, total_records=30)
+    head = snapshot(4, 3, "replace", **counts)
     value = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
     with pytest.raises(WatermarkMissing, match="rows were added or removed by snapshots that"):
         resolve(value, 4, table="t")

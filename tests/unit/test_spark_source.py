@@ -80,9 +80,15 @@ def test_filters_are_not_pushed() -> None:
     assert "pushFilters" not in vars(type(reader))
 
 
-def test_executors_are_sent_no_credentials_of_a_catalog() -> None:
+#: Of schema registries.
+REGISTRIES = {"": {"url": "http://r", "basic.auth.user.info": "ann:hush"}}
+
+
+def test_executors_are_sent_no_credentials_of_a_catalog_or_registry() -> None:
     settings = LakeSettings(
-        {"lake": {"credential": "hush"}}, {"": {"bootstrap.servers": "b:1"}}
+        {"lake": {"credential": "hush"}},
+        {"": {"bootstrap.servers": "b:1"}},
+        registries=REGISTRIES,
     )
     columns = schema(*COLUMNS)
     readers = (
@@ -97,7 +103,7 @@ def test_executors_are_sent_no_credentials_of_a_catalog() -> None:
 
 def test_a_source_that_has_planned_goes_to_executors_as_its_name() -> None:
     """PySpark sends it along with its reader, for the name in an error."""
-    settings = LakeSettings({"lake": {"credential": "hush"}}, {})
+    settings = LakeSettings({"lake": {"credential": "hush"}}, {}, registries=REGISTRIES)
     source = source_class(settings)({"table": "flows"})
     assert isinstance(source, LakeSource)
     # To the process that plans it goes whole.

@@ -68,7 +68,7 @@ class NewTableOptions:
     columns: tuple[str, ...] = option(
         "--column",
         metavar="NAME:TYPE",
-        help="A column, in Iceberg's spelling of types; with --infer, an exception.",
+        help="A column, in Iceberg's spelling of types; with --infer or avro, an exception.",
     )
     infer: bool = option(help="Take the columns from the topic's newest records.")
     format: FormatName | None = option(
@@ -304,7 +304,7 @@ def _find(
     if chosen.format is None and ids and chosen.registry in settings.registries:
         chosen.check_format("avro")
         return _of_registry(settings, chosen, wishes, ids)
-    if not (chosen.format is None and ids):
+    if not ids:
         chosen.check_format("json")
     inferred = inferred_columns(newest, wishes, binding, settings.registries)
     lines = report(newest, inferred, settings.clusters, binding.address)

@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,18 +19,12 @@ from connectors.iceberg.store import IcebergStore
 from connectors.registry.decoders import Decoders
 from connectors.registry.facts import mark_of, record_name
 from connectors.registry.registries import SchemaRegistries
-from connectors.registry.subjects import (
-    SubjectVersion,
-    followed,
-    lacking,
-    of_topic,
-    subjects_of,
-)
+from connectors.registry.subjects import SubjectVersion, followed, lacking, table_subjects
 from connectors.registry.table_schemas import Commit, take_up
 from connectors.repairs import AcceptingSchemas
 from planner.errors import BadParameter, SchemaRegistryUnavailable
 from planner.evolution.applying import applied
-from planner.evolution.changes import Evolution, Path, evolve, schema_of_rows
+from planner.evolution.changes import Evolution, evolve, schema_of_rows
 from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import TableName
@@ -38,6 +32,7 @@ from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
 from planner.seam.schemas_table import state_of
+from planner.sql_text import FieldPath
 from thermocline.catalog_access import catalog_roots
 from thermocline.commands.repair import Repair, committer_of, repair_command
 from thermocline.config.settings import Settings, load
@@ -72,7 +67,7 @@ class _Table:
     registry: SchemaRegistry
     decoders: Decoders
     #: The fields that it has or had.
-    past: Callable[[], frozenset[Path]]
+    past: Callable[[], frozenset[FieldPath]]
     commit: Commit
 
     def writers(self, ids: Iterable[int]) -> Writers:
@@ -84,7 +79,7 @@ class _Table:
         ledger = self.form.ledger
         return ledger.changed(self.writers(ledger.fingerprints).fingerprints)
 
-    def earlier(self) -> frozenset[Path]:
+    def earlier(self) -> frozenset[FieldPath]:
         """Return the fields that the table has had, and those of the schemas that it has taken up."""
         return self.past() | self.decoders.paths_of_ledger(str(self.name), self.binding)
 
@@ -164,7 +159,10 @@ def _ledger_rows(table: _Table) -> list[dict[str, Any]]:
     entries = dict(sorted(table.form.ledger.fingerprints.items()))
     try:
         writers = table.writers(entries)
-        subjects = {number: _subjects(table, number) for number in entries}
+        subjects = {
+            number: table_subjects(table.registry, table.binding, table.form, number)
+            for number in entries
+        }
     except SchemaRegistryUnavailable as error:
         click.echo(f"thermocline: {error.message}", err=True)
         return [_row(number, each, (), None) for number, each in entries.items()]
@@ -189,14 +187,6 @@ def _row(
     }
 
 
-def _subjects(table: _Table, number: int) -> tuple[tuple[str, int], ...]:
-    if number == FIXED_ID:
-        return () if table.form.fixed is None else (table.form.fixed,)
-    pairs = subjects_of(table.registry, number)
-    names = of_topic((name for name, _ in pairs), table.binding.topic)
-    return tuple(pair for pair in pairs if pair[0] in names)
-
-
 @dataclass(frozen=True, slots=True)
 class _Step:
     """What one schema brings. ``notes`` say what does not become columns."""
@@ -205,13 +195,12 @@ class _Step:
     changes: tuple[str, ...] = ()
     misfits: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def document(self) -> dict[str, Any]:
-        own = {"subject": self.version.subject, "version": self.version.version}
         return {
-            **own,
+            "subject": self.version.subject,
+            "version": self.version.version,
             "id": self.version.id,
             "changes": list(self.changes),
             "misfits": list(self.misfits),
@@ -219,11 +208,8 @@ class _Step:
         }
 
     def lines(self) -> Iterator[str]:
-        yield (
-            f"{self.version}:"
-            if self.changes or self.misfits or self.notes
-            else (f"{self.version}: nothing to change")
-        )
+        is_empty = not (self.changes or self.misfits or self.notes)
+        yield f"{self.version}:{' nothing to change' if is_empty else ''}"
         yield from (f"  {each}" for each in self.changes)
         yield from (f"  does not fit: {each}" for each in self.misfits)
         yield from (f"  left out: {each}" for each in self.notes)
@@ -290,7 +276,7 @@ def _step(
     version: SubjectVersion,
     schema: TableSchema,
     writer: WriterSchema,
-    earlier: Collection[Path],
+    earlier: Collection[FieldPath],
 ) -> tuple[_Step, Evolution]:
     rows = schema_of_rows(writer, table.form.record)
     if rows is None:

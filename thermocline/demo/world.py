@@ -234,9 +234,9 @@ def _create_tables(settings: Settings, registry: RegistryProcess | None) -> None
         form: RecordFormat = JsonFormat()
         if registry is not None:
             # Loads confluent's client: half a second.
-            columns, form = importlib.import_module("thermocline.demo.avro").register(
-                feed, registry.url
-            )
+            from thermocline.demo.avro import register
+
+            columns, form = register(feed, registry.url)
         binding = Binding(feed.topic, form, on_error="null")
         table = NewTable(
             *(feed.table, columns, binding),

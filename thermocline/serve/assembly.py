@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from connectors.cuts import BoundsCache
+from connectors.bounds_cache import BoundsCache
 from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore

@@ -6,22 +6,16 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from decimal import Context, Decimal
 from typing import Any, cast
 
 from connectors.decoding.avro.cursor import (
     Cursor,
+    Read,
     blocks,
+    decimal_of,
     least_bytes,
-    read_boolean,
-    read_bytes,
-    read_double,
-    read_float,
     read_index,
-    read_int,
-    read_long,
     read_text,
-    take,
     uuid_text,
 )
 from connectors.decoding.json.lenient import json_text
@@ -29,8 +23,6 @@ from connectors.decoding.json.parsing import MAX_DEPTH, Number
 from connectors.decoding.policy import Unfit
 from planner.evolution.table_types import members_of
 from planner.evolution.writer_types import Logical, WriterSchema, WriterType
-
-_EXACT = Context(prec=100)
 
 
 @dataclass(slots=True)
@@ -44,15 +36,18 @@ class _Open:
 class JsonText:
     """Reads values of one schema as JSON text: without white space, members in the order of the schema.
 
-    Keeps a stack of its own, since 500 levels are more than Python's takes.
+    ``scalar`` gives how a value without others inside is read. Keeps a stack of its own, since 500 levels are more than
+    Python's takes.
     """
 
-    def __init__(self, schema: WriterSchema, path: str) -> None:
+    def __init__(
+        self, schema: WriterSchema, path: str, scalar: Callable[[WriterType], Read]
+    ) -> None:
         self._schema = schema
         self._path = path
-        #: By the identity of a type of the schema: names of a union's branches, least bytes of an element.
-        self._names: dict[int, list[str]] = {}
-        self._least: dict[int, int] = {}
+        self._scalar = scalar
+        #: By the identity of a type of the schema.
+        self._reads: dict[int, Read] = {}
 
     def read(self, cursor: Cursor, writer: WriterType) -> str:
         """Read one value. Raises Unfit, and IndexError or struct.error where the bytes end too early."""
@@ -61,7 +56,7 @@ class JsonText:
         while stack:
             for key, each in stack[-1].next:
                 target = stack[-1].value
-                value = self._value(cursor, each)
+                value = self._of(each)(cursor)
                 opened = value if isinstance(value, _Open) else None
                 value = value if opened is None else opened.value
                 if isinstance(target, list) and key is None:
@@ -79,44 +74,58 @@ class JsonText:
                 stack.pop()
         return json_text(top[0])
 
-    def _value(self, cursor: Cursor, writer: WriterType) -> Any:
-        """Read a scalar, or open what has values inside."""
-        if writer.kind == "again":
-            writer = self._schema.recursive[writer.name]
-        if writer.kind == "union":
-            return self._branch(cursor, writer)
-        if writer.kind == "record":
-            return _Open(iter([(each.name, each.type) for each in writer.fields]), {})
-        if writer.kind == "array":
-            return _Open(self._items(cursor, writer.items[0]), [])
-        if writer.kind == "map":
-            return _Open(self._entries(cursor, writer.items[0]), {})
-        return _scalar(cursor, writer, self._path)
+    def _of(self, writer: WriterType) -> Read:
+        """Return how a type is read: as a scalar, or as an ``_Open`` where it has values inside."""
+        read = self._reads.get(id(writer))
+        if read is None:
+            read = self._reads[id(writer)] = self._built(writer)
+        return read
 
-    def _branch(self, cursor: Cursor, writer: WriterType) -> Any:
-        index = read_index(cursor, len(writer.items), self._path)
-        names = self._names.get(id(writer))
-        if names is None:
-            names = self._names[id(writer)] = _branch_names(writer)
-        if not names[index]:
-            return self._value(cursor, writer.items[index])
-        return _Open(iter([(names[index], writer.items[index])]), {})
+    def _built(self, writer: WriterType) -> Read:
+        match writer.kind:
+            case "again":
+                return self._of(self._schema.recursive[writer.name])
+            case "union":
+                return self._branch(writer)
+            case "record":
+                members = [(each.name, each.type) for each in writer.fields]
+                return lambda _: _Open(iter(members), {})
+            case "array":
+                return self._items(writer.items[0])
+            case "map":
+                return self._entries(writer.items[0])
+        read = self._scalar(writer)
+        return lambda cursor: _as_json(read(cursor), writer, self._path)
 
-    def _items(self, cursor: Cursor, item: WriterType) -> Iterator[tuple[None, WriterType]]:
-        for count in blocks(cursor, self._least_of(item), self._path):
-            for _ in range(count):
-                yield None, item
+    def _branch(self, writer: WriterType) -> Read:
+        names = _branch_names(writer)
 
-    def _entries(self, cursor: Cursor, item: WriterType) -> Iterator[tuple[str, WriterType]]:
-        for count in blocks(cursor, 1 + self._least_of(item), self._path):
-            for _ in range(count):
-                yield read_text(cursor, self._path), item
+        def read(cursor: Cursor) -> Any:
+            index = read_index(cursor, len(names), self._path)
+            name, item = names[index], writer.items[index]
+            return _Open(iter([(name, item)]), {}) if name else self._of(item)(cursor)
 
-    def _least_of(self, item: WriterType) -> int:
-        least = self._least.get(id(item))
-        if least is None:
-            least = self._least[id(item)] = least_bytes(item, self._schema)
-        return least
+        return read
+
+    def _items(self, item: WriterType) -> Read:
+        least = least_bytes(item, self._schema)
+
+        def each(cursor: Cursor) -> Iterator[tuple[None, WriterType]]:
+            for count in blocks(cursor, least, self._path):
+                for _ in range(count):
+                    yield None, item
+
+        return lambda cursor: _Open(each(cursor), [])
+
+    def _entries(self, item: WriterType) -> Read:
+        least = 1 + least_bytes(item, self._schema)
+
+        def each(cursor: Cursor) -> Iterator[tuple[str, WriterType]]:
+            for count in blocks(cursor, least, self._path):
+                for _ in range(count):
+                    yield read_text(cursor, self._path), item
+
+        return lambda cursor: _Open(each(cursor), {})
 
 
 def _branch_names(writer: WriterType) -> list[str]:
@@ -127,8 +136,7 @@ def _branch_names(writer: WriterType) -> list[str]:
     return [names.get(each, "") for each in writer.items]
 
 
-def _scalar(cursor: Cursor, writer: WriterType, path: str) -> Any:
-    value = _read(cursor, writer, path)
+def _as_json(value: Any, writer: WriterType, path: str) -> Any:
     if writer.logical is not None:
         return _meant(value, writer, path)
     if isinstance(value, bytes):
@@ -140,37 +148,11 @@ def _scalar(cursor: Cursor, writer: WriterType, path: str) -> Any:
     return Number(value) if type(value) is int else value
 
 
-def _read(cursor: Cursor, writer: WriterType, path: str) -> Any:
-    match writer.kind:
-        case "null":
-            return None
-        case "boolean":
-            return read_boolean(cursor, path)
-        case "int":
-            return read_int(cursor, path)
-        case "long":
-            return read_long(cursor)
-        case "float":
-            return read_float(cursor)
-        case "double":
-            return read_double(cursor)
-        case "fixed":
-            return take(cursor, writer.size)
-        case "bytes":
-            return read_bytes(cursor, path)
-        case "enum":
-            return writer.symbols[read_index(cursor, len(writer.symbols), path)]
-    return read_text(cursor, path)
-
-
 def _meant(value: Any, writer: WriterType, path: str) -> Any:
     """Return a value with a meaning in the form that our JSON decoder takes for its type."""
     logical = cast("Logical", writer.logical)
     if logical.meaning == "decimal":
-        unscaled = int.from_bytes(value, signed=True)
-        if abs(unscaled) >= 10**logical.digits:
-            raise Unfit(path, f"the number is beyond {logical.limit}")
-        return Number(format(Decimal(unscaled).scaleb(-logical.scale, context=_EXACT), "f"))
+        return Number(format(decimal_of(value, logical, path), "f"))
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):

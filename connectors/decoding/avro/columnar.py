@@ -17,7 +17,7 @@ from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.avro.cursor import Cursor, least_bytes
 from connectors.decoding.avro.exact import Reads
 from connectors.decoding.avro.lanes import Bools, Ints, Lane
-from connectors.decoding.avro.leaves import LEAVES
+from connectors.decoding.avro.leaves import LEAVES, Read
 from connectors.decoding.avro.plan import Plan, RootPlan
 from connectors.decoding.fields import Field
 from connectors.decoding.policy import Unfit
@@ -27,9 +27,6 @@ from planner.evolution.writer_types import WriterSchema, walk
 MIN_RECORDS = 16
 #: Of arrays with more elements than this, so many records are read at once, or none.
 _SHORT, _MANY = 32, 128
-
-#: Reads one value of each record of a lane that is present (None: of all); NULL for the others. Returns None without a field.
-Read = Callable[[Lane, Bools | None], pa.Array | None]
 
 
 class FieldSteps:
@@ -76,6 +73,8 @@ class Nodes:
     def __init__(self, schema: WriterSchema) -> None:
         self._schema = schema
         self._exact = Reads(schema)
+        #: How many functions read value by value.
+        self._by_values = 0
 
     def of(self, plan: Plan) -> Read:
         if plan.how in LEAVES:
@@ -87,6 +86,7 @@ class Nodes:
 
     def _by_value(self, plan: Plan) -> Read:
         """Read by the exact path's function."""
+        self._by_values += 1
         read, field = self._exact.of(plan), plan.field
 
         def read_each(lane: Lane, present: Bools | None) -> pa.Array | None:
@@ -122,34 +122,31 @@ class Nodes:
         reads, field = [self.of(item) for item in plan.items], plan.field
 
         def read(lane: Lane) -> pa.Array | None:
-            columns = self.members(plan, reads, lane, None)
-            return None if field is None else _struct(field, columns, None)
+            columns: list[pa.Array | None] = [None] * len(field.children if field else ())
+            for slot, read in zip(plan.slots, reads, strict=True):
+                column = read(lane, None)
+                if slot is not None:
+                    columns[slot] = column
+            if plan.required:
+                lane.doubt(np.ones(len(lane), np.bool_))
+            return None if field is None else _struct(lane, field, columns, None)
 
         return _of_some(read, field)
 
-    def members(
-        self, plan: Plan, reads: Sequence[Read], lane: Lane, present: Bools | None
-    ) -> list[pa.Array]:
-        """Read the fields of a record: one array for each member of the field's struct."""
-        children = () if plan.field is None else plan.field.children
-        columns: list[pa.Array | None] = [None] * len(children)
-        for slot, read in zip(plan.slots, reads, strict=True):
-            column = read(lane, present)
-            if slot is not None:
-                columns[slot] = column
-        if plan.required:
-            lane.doubt(np.ones(len(lane), np.bool_), present)
-        return [
-            _nulls(child, len(lane)) if column is None else column
-            for child, column in zip(children, columns, strict=True)
-        ]
+    def _of_elements(self, plan: Plan) -> list[Read] | None:
+        """Build those of an array's or map's items; None: one reads by value, which copies the record for each element."""
+        before = self._by_values
+        reads = [self.of(item) for item in plan.items]
+        return reads if self._by_values == before else None
 
     def _array(self, plan: Plan) -> Read:
-        read = self.of(plan.items[0])
+        reads = self._of_elements(plan)
+        if reads is None:
+            return self._by_value(plan)
         field = plan.field
 
         def read_items(lane: Lane, present: Bools | None) -> pa.Array | None:
-            owners, (items,) = _read_items(lane, present, [read])
+            owners, (items,) = _read_items(lane, present, reads)
             if field is None:
                 return None
             offsets = _offsets(owners, len(lane))
@@ -161,10 +158,9 @@ class Nodes:
         return read_items
 
     def _map(self, plan: Plan) -> Read:
-        key, item = plan.items
-        if key.how != "text":
+        reads = self._of_elements(plan)
+        if reads is None or plan.items[0].how != "text":
             return self._by_value(plan)
-        reads = [self.of(key), self.of(item)]
         field = plan.field
 
         def read(lane: Lane, present: Bools | None) -> pa.Array | None:
@@ -224,13 +220,7 @@ class Nodes:
                 column = read(lane, has_value & (branches == branch))
                 if slot is not None:
                     columns[slot] = column
-            if field is None:
-                return None
-            members = [
-                _nulls(child, len(lane)) if column is None else column
-                for child, column in zip(field.children, columns, strict=True)
-            ]
-            return _struct(field, members, has_value)
+            return None if field is None else _struct(lane, field, columns, has_value)
 
         return read
 
@@ -263,11 +253,16 @@ def _read_items(
     """Read the elements of arrays or maps, the n-th of all records at a time; ``reads`` are of one element.
 
     Returns the index in the lane of each element's record, ascending, and what each of ``reads`` gave. Doubtful are arrays
-    of more than one block or of a block with its size, and those that are longer than almost all.
+    of more than one block, and those that are longer than almost all.
     """
     counts = lane.longs(present)
     if present is not None:
         counts = counts * present
+    has_size = counts < 0
+    stops = lane.at
+    if has_size.any():
+        sizes = lane.longs(has_size)
+        counts, stops = np.abs(counts), lane.at + sizes
     is_odd = (counts < 0) | (counts > lane.ends - lane.at)
     lane.doubt(is_odd)
     counts[is_odd] = 0
@@ -288,6 +283,7 @@ def _read_items(
         owners.append(indices)
         done += 1
         indices = indices[(counts[indices] > done) & (some.at <= some.ends)]
+    lane.doubt(lane.at != stops, has_size)
     # The empty block at the end.
     lane.doubt(lane.batch.octets(lane.at) != 0, has_items)
     lane.at += has_items
@@ -341,6 +337,13 @@ def _nulls(field: Field, count: int) -> pa.Array:
     return build(field, [None] * count, exact_leaf)
 
 
-def _struct(field: Field, members: Sequence[pa.Array], present: Bools | None) -> pa.Array:
+def _struct(
+    lane: Lane, field: Field, columns: Sequence[pa.Array | None], present: Bools | None
+) -> pa.Array:
+    """Return the structs of a lane from what was read of each member; None: it is NULL in all."""
+    members = [
+        _nulls(child, len(lane)) if column is None else column
+        for child, column in zip(field.children, columns, strict=True)
+    ]
     mask = None if present is None else pa.array(~present)
-    return pa.StructArray.from_arrays(list(members), fields=list(field.type), mask=mask)
+    return pa.StructArray.from_arrays(members, fields=list(field.type), mask=mask)

@@ -6,15 +6,19 @@ Where the bytes end too early, functions raise IndexError or struct.error.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any
 
 from connectors.decoding.policy import Unfit
-from planner.evolution.writer_types import WriterSchema, WriterType
+from planner.evolution.writer_types import Logical, WriterSchema, WriterType
 
 #: Elements without bytes (null, a record of none) that one record may have: five bytes could else ask for 2^31 of them.
 MAX_EMPTY_ITEMS = 10_000
 
+#: Holds every decimal of 38 digits.
+_EXACT = Context(prec=100)
 _FLOAT = struct.Struct("<f").unpack_from
 _DOUBLE = struct.Struct("<d").unpack_from
 
@@ -27,6 +31,10 @@ class Cursor:
     at: int
     #: Elements without bytes that were counted so far.
     empty: int = 0
+
+
+#: Reads one value and moves the cursor behind it. Raises ``Unfit``, IndexError or struct.error.
+Read = Callable[[Cursor], Any]
 
 
 def read_long(cursor: Cursor) -> int:
@@ -165,3 +173,11 @@ def _least(writer: WriterType, schema: WriterSchema, recursive: dict[str, int]) 
 def uuid_text(octets: bytes) -> str:
     digits = octets.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def decimal_of(octets: bytes, logical: Logical, path: str) -> Decimal:
+    """Return the decimal that two's complement says. Raises Unfit: it has more digits than the writer's type."""
+    unscaled = int.from_bytes(octets, signed=True)
+    if abs(unscaled) >= 10**logical.digits:
+        raise Unfit(path, f"the number is beyond {logical.limit}")
+    return Decimal(unscaled).scaleb(-logical.scale, context=_EXACT)

@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from connectors.decoding.arrays import build, exact_leaf
-from connectors.decoding.avro.columnar import MIN_RECORDS, FieldSteps, Read
+from connectors.decoding.avro.columnar import MIN_RECORDS, FieldSteps
 from connectors.decoding.avro.exact import ExactRecord
 from connectors.decoding.avro.lanes import Batch, Bools
+from connectors.decoding.avro.leaves import Read
 from connectors.decoding.avro.plan import Plan, plan_root
 from connectors.decoding.avro.together import Group, read_groups
 from connectors.decoding.avro.wire import schema_of

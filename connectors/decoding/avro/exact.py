@@ -6,15 +6,17 @@ It defines the truth: the fast path must give the same, and leaves doubtful reco
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any, cast
 
 from connectors.decoding.avro.again import JsonText
 from connectors.decoding.avro.cursor import (
     Cursor,
+    Read,
     blocks,
+    decimal_of,
     least_bytes,
     read_boolean,
     read_bytes,
@@ -27,7 +29,7 @@ from connectors.decoding.avro.cursor import (
     take,
     uuid_text,
 )
-from connectors.decoding.avro.plan import REQUIRED, Plan, RootPlan
+from connectors.decoding.avro.plan import REQUIRED, Plan, RootPlan, plan_without_field
 from connectors.decoding.fields import (
     DAY_US,
     MAX_TIME_US,
@@ -44,10 +46,6 @@ from planner.evolution.writer_types import Logical, Meaning, WriterSchema, Write
 from planner.schema import EpochUnit
 from planner.type_text import type_text
 
-#: Reads one value, as ``arrays.exact_leaf`` takes it, and moves the cursor behind it. Raises ``Unfit``, IndexError or
-#: struct.error.
-Read = Callable[[Cursor], Any]
-
 UNITS: Mapping[Meaning, EpochUnit] = {
     "timestamp-millis": "ms",
     "timestamp-micros": "us",
@@ -57,8 +55,6 @@ UNITS: Mapping[Meaning, EpochUnit] = {
     "local-timestamp-nanos": "ns",
 }
 MIN_DAY, MAX_DAY = MIN_TIME_US // DAY_US, MAX_TIME_US // DAY_US
-#: Holds every decimal of 38 digits.
-_EXACT = Context(prec=100)
 _SHORT_OF_END = "the value ends before the record does"
 
 
@@ -108,7 +104,7 @@ def _check_required(field: Field) -> None:
 
 
 class Reads:
-    """Builds the reading functions of one schema."""
+    """Builds the reading functions of one schema. They give values as ``arrays.exact_leaf`` takes them."""
 
     def __init__(self, schema: WriterSchema) -> None:
         self._schema = schema
@@ -152,15 +148,12 @@ class Reads:
 
     def _decimal(self, plan: Plan) -> Read:
         field, logical, raw = _field(plan), cast("Logical", plan.writer.logical), _octets(plan)
-        limit, path = 10**logical.digits, plan.path
+        path = plan.path
         is_same = field.type.scale == logical.scale
         is_within = is_same and field.type.precision >= logical.digits
 
         def read(cursor: Cursor) -> Decimal:
-            unscaled = int.from_bytes(raw(cursor), signed=True)
-            if not -limit < unscaled < limit:
-                raise Unfit(path, f"the number is beyond {logical.limit}")
-            number = Decimal(unscaled).scaleb(-logical.scale, context=_EXACT)
+            number = decimal_of(raw(cursor), logical, path)
             return number if is_within else fitted(field, number)
 
         return read
@@ -316,7 +309,11 @@ class Reads:
         return read
 
     def _again(self, plan: Plan) -> Read:
-        text = JsonText(self._schema, plan.path)
+        text = JsonText(
+            self._schema,
+            plan.path,
+            lambda writer: self.of(plan_without_field(writer, plan.path)),
+        )
         return lambda cursor: text.read(cursor, plan.writer)
 
     def _other(self, plan: Plan) -> Read:

@@ -132,22 +132,37 @@ class Lane:
         self.at = self.at + sizes
 
     def varints(self, present: Bools | None) -> Words:
-        """Read a varint of each, not yet zigzag. Those of more than eight bytes are doubtful."""
+        """Read a varint of each, not yet zigzag. Those of more than 64 bits are doubtful."""
         first = self.batch.octets(self.at)
         if not (first & 0x80).any():
             self.move(1, present)
             return first.astype(np.uint64)
         words = self.batch.words(self.at)
         stops = ~words & _STOPS
-        self.doubt(stops == 0, present)
+        long = np.flatnonzero(stops == 0)
         # All bits below the lowest stop bit.
         below = (stops & (~stops + _ONE)) - _ONE
         sizes = ((np.bitwise_count(below) + np.uint8(1)) >> np.uint8(3)).astype(np.int64)
         words &= below & _SEVENS
         for stay, move, shift in _STEPS:
             words = (words & stay) | ((words & move) >> shift)
+        if len(long):
+            self._lengthen(words, sizes, long, present)
         self.move(sizes, present)
         return words
+
+    def _lengthen(self, words: Words, sizes: Ints, long: Ints, present: Bools | None) -> None:
+        """Read on where eight bytes are not the whole of a varint: ids and nanoseconds of 64 bits have one or two more."""
+        ninth, tenth = (
+            self.batch.octets(self.at[long] + behind).astype(np.uint64) for behind in (8, 9)
+        )
+        has_tenth = ninth > 0x7F
+        tenth *= has_tenth
+        is_odd = np.zeros(len(self), np.bool_)
+        is_odd[long] = tenth > 1
+        self.doubt(is_odd, present)
+        words[long] |= (ninth & 0x7F) << 56 | tenth << 63
+        sizes[long] += 1 + has_tenth
 
     def longs(self, present: Bools | None) -> Ints:
         return zigzag(self.varints(present))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from connectors.decoding.arrays import Doubt
 from connectors.decoding.avro.exact import UNITS
 from connectors.decoding.avro.lanes import Bools, Ints, Lane
 from connectors.decoding.avro.plan import How, Plan
@@ -20,10 +23,11 @@ from connectors.decoding.fields import (
     UNIT_US,
     Field,
 )
+from connectors.decoding.json.columns import certain_array
 from planner.evolution.writer_types import Logical
 
+#: Reads one value of each record of a lane that is present (None: of all); NULL for the others. Returns None without a field.
 Read = Callable[[Lane, Bools | None], pa.Array | None]
-_Numbers = Callable[[Lane, Bools | None], Any]
 
 _DIGITS = np.full(256, 255, np.uint8)
 for _digit in range(16):
@@ -238,6 +242,23 @@ def _is_utf8(texts: pa.Array) -> bool:
     return True
 
 
+def _time_text(plan: Plan) -> Read:
+    field = replace(cast("Field", plan.field), unit=None)
+
+    def read(lane: Lane, present: Bools | None) -> pa.Array:
+        texts = _with_nulls(pa.string(), text_array(lane, present), present)
+        while True:
+            try:
+                return certain_array(field, texts)
+            except Doubt as doubt:
+                is_odd = np.zeros(len(lane), np.bool_)
+                is_odd[doubt.at] = True
+                lane.doubt(is_odd)
+                texts = pc.if_else(pa.array(is_odd), pa.scalar(None, pa.string()), texts)
+
+    return read
+
+
 def _enum(plan: Plan) -> Read:
     symbols = pa.array(plan.writer.symbols, pa.string())
 
@@ -329,6 +350,7 @@ LEAVES: Mapping[How, Callable[[Plan], Read | None]] = {
     "decimal": _decimal,
     "bytes": _bytes,
     "text": _text,
+    "time_text": _time_text,
     "uuid_text": _uuid_text,
     "uuid_bytes": _uuid_bytes,
     "enum": _enum,

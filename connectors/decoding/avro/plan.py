@@ -104,6 +104,11 @@ def plan_root(schema: WriterSchema, fields: Sequence[Field], record: str | None)
     return RootPlan(_plan(chosen, None if is_other else row, ""), schema, branch, is_other)
 
 
+def plan_without_field(writer: WriterType, path: str) -> Plan:
+    """Plan a value without a field: it is read as its writer has it."""
+    return _plan(writer, None, path)
+
+
 def _plan(writer: WriterType, field: Field | None, path: str) -> Plan:
     path = path if field is None else field.path
     if writer.kind == "union":

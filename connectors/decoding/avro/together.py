@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.decoding.arrays import build, exact_leaf
-from connectors.decoding.avro.columnar import MIN_RECORDS, FieldSteps, Read
+from connectors.decoding.avro.columnar import MIN_RECORDS, FieldSteps
 from connectors.decoding.avro.lanes import Batch, Ints, Lane
+from connectors.decoding.avro.leaves import Read
 from connectors.decoding.fields import Field
 
 #: Up to so many doubtful records, the columns are cut at each and put together again, in half the time of a ``take``.

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from connectors.cuts import BoundsCache, PastCuts, WaitFor, current_cuts
+from connectors.bounds_cache import BoundsCache
+from connectors.cuts import PastCuts, WaitFor, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connectors.cuts import BoundsCache, WaitFor, current_cuts
+from connectors.bounds_cache import BoundsCache
+from connectors.cuts import WaitFor, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters

@@ -50,13 +50,13 @@ from planner.errors import (
 )
 from planner.maintenance.expiry import GC_ENABLED
 from planner.maintenance.facts import MAINTAIN_KEY
-from planner.maintenance.options import ORPHANS_MS
+from planner.maintenance.options import ORPHANS_MS, OWN_VERSIONS
 from planner.maintenance.steps import (
     ORPHAN_AGE_MS,
     PREVIOUS_VERSIONS,
     Compaction,
     Expiry,
-    LongerLog,
+    LogLength,
     ManifestRewrite,
     OrphanRemoval,
     Step,
@@ -120,8 +120,8 @@ class SparkMaintenance:
                 return self._compact(step)
             case ManifestRewrite():
                 return self._rewrite_manifests()
-            case LongerLog(versions=versions):
-                self._set(PREVIOUS_VERSIONS, str(versions))
+            case LogLength(versions=versions, own=own):
+                self._set({PREVIOUS_VERSIONS: str(versions), OWN_VERSIONS: str(own)})
                 return 0, 0
             case WatermarkRenewal():
                 self._renew()
@@ -249,11 +249,14 @@ class SparkMaintenance:
         now_ms = self._check_clock(loaded)
         safe = SafeToRemove.of(self.table, str(loaded.location()), self.locations())
         count = remove_orphans(self.session, self.table, safe, now_ms - ORPHAN_AGE_MS)
-        self._set(ORPHANS_MS, str(now_ms))
+        self._set({ORPHANS_MS: str(now_ms)})
         return count, 0
 
-    def _set(self, key: str, value: str) -> None:
-        load_table(self.session, self.table).updateProperties().set(key, value).commit()
+    def _set(self, properties: Mapping[str, str]) -> None:
+        update = load_table(self.session, self.table).updateProperties()
+        for key, value in properties.items():
+            update.set(key, value)
+        update.commit()
 
     def _actions(self) -> Any:
         spark_actions = java(self.session).org.apache.iceberg.spark.actions.SparkActions
