@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.errors import WatermarkMissing
+from planner.maintenance.options import promised_s
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema, check_federated
@@ -102,6 +103,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
         schema=with_units(facts.schema, binding),
         binding=binding.under(mark),
         watermark=replace(mark, kafka=binding.kafka),
+        grace_s=promised_s(facts.properties),
     )
 
 

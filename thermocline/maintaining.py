@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from connectors.iceberg.store import IcebergStore
 from connectors.jobs import events
 from connectors.jobs.loop import LoopLimits, TableLoop
 from connectors.jobs.maintain import MaintainedTable, MaintenanceJob, MaintenanceTarget
-from planner.errors import FederationError
+from planner.errors import FederationError, InternalError
 from planner.names import TableName
 from thermocline.bound_tables import BoundTables
 from thermocline.catalog_access import catalog_roots
@@ -25,6 +26,9 @@ from thermocline.tiering.console import Lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: Between a fault of ours and the next try.
+_PAUSE_S = 60.0
 
 
 @contextlib.contextmanager
@@ -59,22 +63,33 @@ def beside(
         job = MaintenanceJob(
             tables=tables,
             read_facts=reader.read,
-            open_target=functools.partial(_target, lambda: session, reader, groups_at_once=1),
+            open_target=functools.partial(_target, lambda: session, reader, is_beside=True),
         )
         loop = _loop(job, settings, listeners, check)
 
-        def run() -> None:
-            # What ends this loop ends the tierer's too, which says so.
-            with contextlib.suppress(FederationError):
-                loop.run()
-
-        thread = threading.Thread(target=run, name=job.name)
+        thread = threading.Thread(target=run_on, args=(loop,), name=job.name)
         thread.start()
         try:
             yield loop
         finally:
             loop.stop()
             thread.join()
+
+
+def run_on(loop: TableLoop[MaintainedTable], pause_s: float = _PAUSE_S) -> None:
+    """Run a loop until it stops; after a fault of ours again, which is told."""
+    while not loop.stopping:
+        try:
+            loop.run()
+        except FederationError:
+            # What ends this loop ends the tierer's too, which says so.
+            return
+        except Exception as raised:  # noqa: BLE001 - tables are tiered all the same
+            what = f"{type(raised).__name__} in {loop.job.name}; tables are tiered all the same, report it."
+            loop.tell(events.TableFailed(None, InternalError(what), pause_s))
+            until_s = time.monotonic() + pause_s
+            while not loop.stopping and time.monotonic() < until_s:
+                time.sleep(min(pause_s, 0.2))
 
 
 def _loop(
@@ -124,11 +139,11 @@ def _target(
     reader: MaintenanceReader,
     name: TableName,
     *,
-    groups_at_once: int | None = None,
+    is_beside: bool = False,
 ) -> MaintenanceTarget:
     session = sparks()
     from connectors.spark.errors import java_errors
     from connectors.spark.maintenance.target import SparkMaintenance
 
     with java_errors(name):
-        return SparkMaintenance(session, name, reader.locations, groups_at_once=groups_at_once)
+        return SparkMaintenance(session, name, reader.neighbours.of, is_beside=is_beside)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from connectors.kafka.admin import RetentionReader
 from connectors.kafka.samples import Sample, sample
 from planner.errors import FederationError, UnknownTopic
+from planner.maintenance.standing import CareStanding
+from planner.maintenance.steps import Situation, plan_upkeep
 from planner.names import TableName, by_cluster
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, Log
 from planner.seam.cut import LogBounds, PartitionBounds, Pin, check_log
 from planner.seam.watermark import Watermark
 from planner.tiering.triggers import LogRetention
+
+if TYPE_CHECKING:
+    from connectors.iceberg.maintenance_facts import MaintenanceReader
 
 T = TypeVar("T")
 
@@ -65,7 +70,7 @@ class TableStatus:
     ``lag_s`` is the age of the oldest record not tiered, ``headroom_s`` how long retention still keeps it; None
     where nothing waits, nothing expires, or the broker did not say. ``last_publish`` counts the last commit's
     records by outcome, ``gap_offsets``, ``skipped_records`` and ``accepted_snapshots`` all that people accepted.
-    ``tail`` is what a server was asked for; None where none was.
+    ``tail`` is what a server was asked for; None where none was. ``care`` is how well it is looked after, where that was asked.
     """
 
     table: str
@@ -85,6 +90,7 @@ class TableStatus:
     error: str | None = None
     error_class: str | None = None
     tail: TailReading | None = None
+    care: CareStanding | None = None
 
 
 #: The log of each partition of a table, and what of it is not tiered yet.
@@ -228,6 +234,29 @@ class _Look:
             accepted_snapshots=len(mark.accepted),
             last_publish=asdict(mark.publish_outcomes),
         )
+
+
+def with_care(
+    statuses: Sequence[TableStatus],
+    reader: MaintenanceReader,
+    now_ms: int,
+) -> list[TableStatus]:
+    """Add how well tables are looked after. One whose files cannot be read, or whose properties do not fit, says why."""
+
+    def one(status: TableStatus) -> TableStatus:
+        if status.error is not None:
+            return status
+        try:
+            facts = reader.read(TableName.parse(status.table))
+            if facts is None:
+                return status
+            upkeep = plan_upkeep(facts, Situation(now_ms))
+        except FederationError as error:
+            return replace(status, error=error.message, error_class=type(error).__name__)
+        return replace(status, care=CareStanding.of(facts, upkeep, now_ms))
+
+    with ThreadPoolExecutor(PINS_AT_ONCE) as pool:
+        return list(pool.map(one, statuses))
 
 
 def _refused(name: TableName, pin: Pin | None, error: FederationError) -> TableStatus:

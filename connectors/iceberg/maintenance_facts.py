@@ -28,10 +28,12 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.transforms import VoidTransform
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
 from connectors.iceberg.history_facts import TableEvidence, read_facts
+from connectors.iceberg.neighbours import Neighbours
 from connectors.store.catalog_roots import CatalogRoots
 from connectors.table_facts import decide_pin
 from planner.errors import SnapshotExpired
@@ -50,13 +52,6 @@ _VERSION = 3
 _REFERENCED = [field.field_id for field in DATA_FILE_TYPE[_VERSION].fields].index(143)
 #: Field id of ``file_path`` in position delete files (Iceberg spec, "Reserved Field IDs").
 _FILE_PATH_ID = 2147483546
-#: Iceberg's own properties, "Write properties": where a table's new files lie if not below its location.
-_FOLDERS = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
 #: Files remembered, some 500 bytes each, by their manifests, which never change.
 _MAX_REMEMBERED = 500_000
 
@@ -80,6 +75,7 @@ class MaintenanceReader:
         self, catalogs: Mapping[str, Mapping[str, str]], roots: CatalogRoots | None = None
     ) -> None:
         self._catalogs = Catalogs(catalogs, roots)
+        self.neighbours = Neighbours(self._catalogs)
         self._lock = threading.Lock()
         self._entries: LRUCache[tuple[str, str], tuple[_Entry, ...]] = LRUCache(
             _MAX_REMEMBERED, getsizeof=lambda entries: min(len(entries) + 1, _MAX_REMEMBERED)
@@ -87,14 +83,6 @@ class MaintenanceReader:
 
     def tables(self) -> tuple[TableName, ...]:
         return self._catalogs.tables(self._catalogs.names)
-
-    def locations(self) -> Mapping[TableName, tuple[str, ...]]:
-        """Return where every table of every catalog lies, first its own location, and where its properties put files.
-
-        Raises:
-            UnknownTable, CatalogUnavailable, ColdStoreUnavailable, ForeignFile: of one nothing can be told.
-        """
-        return {name: _folders(self._catalogs.load(name).metadata) for name in self.tables()}
 
     def read(self, table: TableName) -> MaintenanceFacts | None:
         """Read the newest metadata file and the manifests of its head; None: the table is not bound to a topic.
@@ -138,7 +126,19 @@ class MaintenanceReader:
         spec_id = loaded.metadata.default_spec_id
         files = tuple(_file_sizes(entries, spec_id))
         deletes = len(entries) - len(files)
-        return HeadFiles(files, tuple(each.manifest_length for each in manifests), deletes)
+        specs = loaded.metadata.partition_specs
+        unpartitioned = {
+            spec.spec_id
+            for spec in specs
+            if all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+        }
+        has_global = len(specs) > 1 and any(
+            each.content == DataFileContent.EQUALITY_DELETES
+            and each.partition[0] in unpartitioned
+            for each in entries
+        )
+        sizes = tuple(each.manifest_length for each in manifests)
+        return HeadFiles(files, sizes, deletes, has_global)
 
     def _read(self, io: FileIO, catalog: str, manifest: ManifestFile) -> tuple[_Entry, ...]:
         key = catalog, manifest.manifest_path
@@ -152,11 +152,6 @@ class MaintenanceReader:
 
     def close(self) -> None:
         self._catalogs.close()
-
-
-def _folders(metadata: TableMetadata) -> tuple[str, ...]:
-    elsewhere = (metadata.properties.get(key) for key in _FOLDERS)
-    return (metadata.location, *filter(None, elsewhere))
 
 
 def _references(metadata: TableMetadata) -> dict[str, SnapshotRef]:

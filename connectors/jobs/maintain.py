@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from connectors.jobs import events
 from connectors.jobs.loop import JobTable, TableLoop
 from connectors.jobs.round import not_bound
-from planner.errors import Inconsistent, RequestError, StalePlan
+from planner.errors import ColdStoreUnavailable, Inconsistent, RequestError, StalePlan
 from planner.maintenance.facts import MaintenanceFacts
 from planner.maintenance.steps import (
     Compaction,
@@ -144,8 +144,8 @@ class MaintenanceJob:
             table.out_until_s[type(step)] = loop.clock() + CONFLICT_S
             loop.tell(events.RoundRefused(table.name, error))
             return None
-        except (RequestError, Inconsistent) as error:
-            # Orphans need every table of every catalog to be read; rewrites and expiry must not wait for another's.
+        except (RequestError, Inconsistent, ColdStoreUnavailable) as error:
+            # Orphans need other tables to be read, and a right to delete; rewrites and expiry must not wait for that.
             if not isinstance(step, OrphanRemoval):
                 raise
             table.out_until_s[OrphanRemoval] = loop.clock() + IN_VAIN_S
@@ -183,16 +183,18 @@ class MaintenanceJob:
         if isinstance(step, Compaction) and result.bytes >= _ENOUGH_BYTES and result.seconds:
             pace = result.bytes / result.seconds
             self._bytes_per_s += _NEWEST_SHARE * (pace - self._bytes_per_s)
-        if self._is_in_vain(table, step):
+        if self._is_in_vain(table, step, result):
             table.out_until_s[type(step)] = loop.clock() + IN_VAIN_S
             loop.tell(events.StepInVain(table.name, step))
         return result
 
-    def _is_in_vain(self, table: MaintainedTable, step: Step) -> bool:
+    def _is_in_vain(self, table: MaintainedTable, step: Step, result: StepResult) -> bool:
         """Whether the same is due again, no less of it: Iceberg chose otherwise than we do, and would again.
 
         Not where files went and publishes brought as many: that is a table which falls behind.
         """
+        if isinstance(step, OrphanRemoval) and result.files:
+            return False
         facts = self.read_facts(table.name)
         if facts is None or table.facts is None:
             return False

@@ -43,6 +43,10 @@ REDACTED = (
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
+#: Pools of Spark's scheduler, in ``pools.xml``. Tables that are tiered share one, fairly.
+_POOLS = Path(__file__).with_name("pools.xml")
+TIERING_POOL, MAINTENANCE_POOL = "tiering", "maintenance"
+
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
@@ -90,6 +94,7 @@ def session_conf(
         "spark.sql.redaction.options.regex": REDACTED,
         # Tables share the cores; one with a long backfill must not make the others wait.
         "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": _POOLS.as_uri(),
         # A speculative copy of a task would read its split from the brokers twice.
         "spark.speculation": "false",
         # The tail of a cut is a task of its own before every shuffle. By default Spark has each such task open a file for

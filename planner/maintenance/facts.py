@@ -32,6 +32,16 @@ class FileSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another table: where it lies, and where its properties have it write. ``unread``: why neither is known."""
+
+    name: TableName
+    lies: str = ""
+    writes: tuple[str, ...] = ()
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotRef:
     """A branch or a tag; what it says itself of retention, None where it leaves that to the table."""
 
@@ -44,11 +54,15 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class HeadFiles:
-    """The head's files. ``manifests`` are sizes in bytes; ``delete_files`` counts them, deletion vectors one by one."""
+    """The head's files. ``manifests`` are sizes in bytes; ``delete_files`` counts them, deletion vectors one by one.
+
+    ``has_global_deletes``: equality deletes of a spec without partitions, which apply to files of the other specs, too.
+    """
 
     files: tuple[FileSize, ...] = ()
     manifests: tuple[int, ...] = ()
     delete_files: int = 0
+    has_global_deletes: bool = False
 
     @property
     def bytes(self) -> int:

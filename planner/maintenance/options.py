@@ -26,6 +26,8 @@ ORPHANS_MS = "thermocline-maintain.orphans-ms"
 DEFAULT_PIN_GRACE_S = 7_200
 #: A step that is lost, to a kill or to a DELETE of another writer, has to be done again.
 DEFAULT_MAX_STEP_S = 60
+#: Written with it: bytes of the files that it removed then.
+ORPHAN_BYTES = "thermocline-maintain.orphan-bytes"
 #: Written with ``write.metadata.previous-versions-max``: the number that the table had before.
 OWN_VERSIONS = "thermocline-maintain.own-versions"
 #: ``create`` writes ``true``: a tierer rewrites the table's files by itself.
@@ -36,7 +38,7 @@ COMPACT = "thermocline-maintain.compact"
 class MaintainOptions:
     """``pin_grace_s``: for how long what was current, and is not any more, stays readable.
 
-    ``compact``, ``orphans_ms``, ``own_versions``: see ``COMPACT``, ``ORPHANS_MS``, ``OWN_VERSIONS``.
+    The last four: see ``COMPACT``, ``ORPHANS_MS``, ``ORPHAN_BYTES``, ``OWN_VERSIONS``.
     """
 
     mode: Mode = "auto"
@@ -44,6 +46,7 @@ class MaintainOptions:
     max_step_s: int = DEFAULT_MAX_STEP_S
     compact: bool = False
     orphans_ms: int | None = None
+    orphan_bytes: int | None = None
     own_versions: int | None = None
 
 
@@ -68,5 +71,18 @@ def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainO
         max_step_s=count_property(table, properties, MAX_STEP_S) or DEFAULT_MAX_STEP_S,
         compact=properties.get(COMPACT) == "true",
         orphans_ms=count_property(table, properties, ORPHANS_MS),
+        orphan_bytes=count_property(table, properties, ORPHAN_BYTES, least=0),
         own_versions=count_property(table, properties, OWN_VERSIONS),
     )
+
+
+def promised_s(properties: Mapping[str, str]) -> int | None:
+    """Return the grace that servers go by: that of maintenance, or the default where a value does not fit and it stops.
+
+    None: the table is not maintained.
+    """
+    if properties.get(MODE) == "off":
+        return None
+    text = properties.get(PIN_GRACE_S, "")
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    return number or DEFAULT_PIN_GRACE_S

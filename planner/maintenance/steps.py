@@ -22,7 +22,13 @@ from planner.maintenance.expiry import (
     gc_enabled,
 )
 from planner.maintenance.facts import MaintenanceFacts
-from planner.maintenance.options import COMPACT, MODE, MaintainOptions, parse_maintain
+from planner.maintenance.options import (
+    COMPACT,
+    DEFAULT_MAX_STEP_S,
+    MODE,
+    MaintainOptions,
+    parse_maintain,
+)
 from planner.seam.binding import count_property
 from planner.tiering.triggers import DEFAULT_TARGET_FILE_BYTES, TARGET_FILE_BYTES
 
@@ -44,14 +50,17 @@ _BETWEEN_ORPHANS_MS = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Rewrite data files of some partitions; ``max_files`` bounds their number where one partition is more than a step."""
+    """Rewrite data files of some partitions; ``max_files`` bounds their number where one partition is more than a step.
+
+    ``drops_deletes``: delete files that apply to no file any more go, too.
+    """
 
     backlogs: tuple[Backlog, ...]
     max_files: int | None
     rules: CompactionRules
     backlog_files: int
     backlog_bytes: int
-    has_deletes: bool = False
+    drops_deletes: bool = False
 
     @property
     def backlog(self) -> int:
@@ -152,8 +161,12 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class OrphanRemoval:
-    """Remove files of the table's folder that no snapshot names, older than three days by the store's clock."""
+    """Remove files of the table's folder that no snapshot names, older than three days by the store's clock.
 
+    For ``max_step_s`` at most, once they are listed; the next step goes on.
+    """
+
+    max_step_s: int = DEFAULT_MAX_STEP_S
     score: float = 1.0
     reason: str = "not looked for within a day"
     cost_bytes: int = 0
@@ -184,24 +197,19 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Steps in the order to take them. ``withheld`` says what would be due otherwise, and why it is not done."""
+    """Steps in the order to take them. ``withheld`` says what would be due otherwise, and why it is not done.
+
+    ``backlog`` is how many files and bytes wait to be compacted, withheld or not.
+    """
 
     steps: tuple[Step, ...] = ()
     withheld: tuple[str, ...] = ()
     options: MaintainOptions = field(default_factory=MaintainOptions)
+    backlog: tuple[int, int] = (0, 0)
 
     @property
     def urgency(self) -> tuple[float, ...]:
         return (max((step.score for step in self.steps), default=0.0),)
-
-    @property
-    def backlog(self) -> tuple[int, int]:
-        """Files and bytes that wait to be compacted."""
-        waiting = [step for step in self.steps if isinstance(step, Compaction)]
-        return (
-            sum(step.backlog_files for step in waiting),
-            sum(step.backlog_bytes for step in waiting),
-        )
 
     def without(self, kinds: Set[type[Step]]) -> Upkeep:
         """Leave out the steps of some kinds; without a renewal that it needs an expiry, too."""
@@ -230,11 +238,16 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         BadBinding: a property is unknown or does not fit.
     """
     options = parse_maintain(facts.table, facts.properties)
-    if options.mode == "off":
-        return Upkeep(withheld=(f"everything: {MODE} = off",), options=options)
     if facts.head is None:
         return Upkeep(options=options)
     rewrites = _rewrites(facts, options, situation)
+    compactions = [step for step in rewrites if isinstance(step, Compaction)]
+    backlog = (
+        sum(step.backlog_files for step in compactions),
+        sum(step.backlog_bytes for step in compactions),
+    )
+    if options.mode == "off":
+        return Upkeep((), (f"everything: {MODE} = off",), options, backlog)
     log = [*_log_length(facts, options, situation)]
     withheld: list[str] = []
     is_on = options.mode == "on"
@@ -247,7 +260,7 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         withheld += [f"{TITLES[type(step)]}: {foreign}" for step in rewrites]
         rewrites = ()
     removals, why = _removals(facts, options, situation)
-    return Upkeep((*rewrites, *log, *removals), (*withheld, *why), options)
+    return Upkeep((*rewrites, *log, *removals), (*withheld, *why), options, backlog)
 
 
 def _rewrites(
@@ -262,8 +275,9 @@ def _rewrites(
     if waiting:
         chosen, max_files = next_step(waiting, rules)
         counts = sum(each.files for each in waiting), sum(each.bytes for each in waiting)
-        has_deletes = facts.files.delete_files > 0
-        due.append(Compaction(chosen, max_files, rules, *counts, has_deletes))
+        # Iceberg's action compares each delete with the files of its own spec alone: it would drop those that apply to all.
+        drops = facts.files.delete_files > 0 and not facts.files.has_global_deletes
+        due.append(Compaction(chosen, max_files, rules, *counts, drops))
     size = count_property(facts.table, facts.properties, MANIFEST_BYTES)
     manifests = len(facts.files.manifests)
     total = sum(facts.files.manifests)
@@ -315,7 +329,7 @@ def _removals(
     steps, broken = _expiry(facts, options, situation)
     last_ms = options.orphans_ms
     if last_ms is None or situation.now_ms - last_ms >= _BETWEEN_ORPHANS_MS:
-        steps.append(OrphanRemoval())
+        steps.append(OrphanRemoval(options.max_step_s))
     removing = [TITLES[type(step)] for step in steps]
     if not gc_enabled(facts.properties):
         return (), [f"{title}: {GC_ENABLED} = false" for title in removing]

@@ -50,7 +50,8 @@ class Pin:
     """One table as the catalog showed it at one moment: everything read from one metadata file.
 
     ``snapshot_id`` is None when the table never had a snapshot. ``watermark`` is None exactly when
-    ``binding`` is: an unbound table is served as plain cold rows.
+    ``binding`` is: an unbound table is served as plain cold rows. ``grace_s``: for how long maintenance leaves in place what
+    it names, from the time on at which another is newer; None where we maintain nothing.
     """
 
     table: TableName
@@ -61,6 +62,7 @@ class Pin:
     binding: Binding | None = None
     watermark: Watermark | None = None
     comment: str | None = None
+    grace_s: int | None = None
 
     def __post_init__(self) -> None:
         if (self.binding is None) != (self.watermark is None):

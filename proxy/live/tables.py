@@ -314,7 +314,7 @@ class LiveTables:
     def tend(self) -> None:
         """Remove files of answers that are not good any more; beat."""
         self._files.tend()
-        before_s = self.clock() - self._ttl_s
+        clock_s = self.clock()
         with self._lock:
             tables = list(self._tables.items())
         for (table, replica), answers in tables:
@@ -323,9 +323,15 @@ class LiveTables:
                     del self._tables[table, replica]
                 answers.forget()
                 continue
-            expired = answers.expired(before_s)
+            expired = answers.expired(clock_s - self._good_s(table))
             if expired:
                 self._files.remove(table.catalog, expired)
+
+    def _good_s(self, table: TableName) -> float:
+        """Return for how long an answer is good: what it names of the table itself stays no longer than the grace."""
+        pins = self._pins.pinned([table])
+        grace_s = None if pins is None else pins[table].grace_s
+        return self._ttl_s if grace_s is None else min(self._ttl_s, grace_s)
 
     def _run(self) -> None:
         pause_s = min(self._ttl_s / _TEND_SHARE, _LONGEST_TEND_S)

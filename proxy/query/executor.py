@@ -27,6 +27,7 @@ from planner.errors import (
     UnsupportedStatement,
 )
 from planner.explain import EXPLAIN_SCHEMA, explained
+from planner.names import TableName
 from planner.reading.needs import name_of_count, with_counted
 from planner.reading.plan import TableRead, counted_rows, is_divisible
 from planner.seam.cut import Pin
@@ -183,9 +184,18 @@ class Statements:
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         planned = self._unseal(session, ticket)
-        until_us = self._now_us() + int(self.ticket_ttl_s * 1_000_000)
+        until_us = self._good_until_us(
+            [table.table for table in planned.tables], self._now_us(), planned.statement_time_us
+        )
         again = replace(planned, expires_at_us=max(until_us, planned.expires_at_us))
         return Renewed(self._tickets.resealed(again, ticket), again.expires_at_us)
+
+    def _good_until_us(self, tables: Sequence[TableName], now_us: int, planned_us: int) -> int:
+        """Return when a ticket expires: no later than maintenance may remove what it names (docs/care.md)."""
+        pins = self.sources.pins.pinned(tables) or {}
+        graces = [pin.grace_s for pin in pins.values() if pin.grace_s is not None]
+        until_us = now_us + int(self.ticket_ttl_s * 1_000_000)
+        return min([until_us, *(planned_us + grace_s * 1_000_000 for grace_s in graces)])
 
     def about(self, session: Session, ticket: bytes) -> TicketSummary:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
@@ -320,7 +330,9 @@ class Statements:
             time_zone=session.zone,
             search_path=statement.path,
             statement_time_us=statement.time_us,
-            expires_at_us=statement.time_us + int(self.ticket_ttl_s * 1_000_000),
+            expires_at_us=self._good_until_us(
+                [table for table, _ in parsed.keys], statement.time_us, statement.time_us
+            ),
             parameters=None if parameters is None else to_ipc(parameters),
             granted=self.access.mark(session, parsed.names),
             side=statement.contract.freshness.side,

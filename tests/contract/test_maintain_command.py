@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from connectors.iceberg.maintenance_facts import MaintenanceReader
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS
 from thermocline.cli import app
+from thermocline.table_status import TableStatus, with_care
 
 Run = Callable[..., Result]
 
@@ -78,6 +81,22 @@ def test_once_over_tables_with_nothing_to_do_starts_no_spark(
     done = run("--once")
     assert done.exit_code == 0, done.output
     assert done.output == ""
+
+
+def test_status_has_how_well_a_table_is_looked_after(run: Run, iceberg: IcebergCold) -> None:
+    assert run("--dry-run").exit_code == 0
+    status = TableStatus(str(FLOWS), "flows", 1, 0, ())
+    gone = replace(status, error="it is gone.", error_class="UnknownTable")
+    now_ms = iceberg.table().metadata.last_updated_ms + 1_000
+    with closing(MaintenanceReader(iceberg.properties)) as reader:
+        [first, second] = with_care([status, gone], reader, now_ms)
+        assert first.care is not None
+        assert (first.care.backlog_files, first.care.snapshots) == (5, 6)
+        assert (first.care.compacted_ratio, first.care.last_run_ms) == (0.0, None)
+        assert second == gone
+        iceberg.set_properties(**{"maintain.pin_grace_s": "0"})
+        [refused] = with_care([status], reader, now_ms)
+    assert (refused.error_class, refused.care) == ("BadBinding", None)
 
 
 def test_deletes_and_their_rows_are_counted_by_file(run: Run, iceberg: IcebergCold) -> None:

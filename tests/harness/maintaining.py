@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from connectors.iceberg.maintenance_facts import MaintenanceReader
 from connectors.spark.maintenance.target import SparkMaintenance
@@ -13,6 +15,21 @@ from planner.maintenance.steps import OrphanRemoval, Situation, Step, plan_upkee
 from tests.fixtures.spark import BoundTable
 
 HOUR_MS = 3_600_000
+_DAYS_4_S = 4 * 86_400
+
+
+def aged(path: Path) -> Path:
+    """Let a file be four days old by the store's clock, which is the disk's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_bytes(b"orphan")
+    then = time.time() - _DAYS_4_S
+    os.utime(path, (then, then))
+    return path
+
+
+def folder_of(table: BoundTable) -> Path:
+    return Path(str(table.java().location()).removeprefix("file:").replace("///", "/"))
 
 
 @dataclass
@@ -22,7 +39,7 @@ class Care:
 
     @property
     def target(self) -> SparkMaintenance:
-        return SparkMaintenance(self.table.session, self.table.name, self.reader.locations)
+        return SparkMaintenance(self.table.session, self.table.name, self.reader.neighbours.of)
 
     def facts(self) -> MaintenanceFacts:
         facts = self.reader.read(self.table.name)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +24,7 @@ from planner.seam.cut import ColdSlice, Pin
 from planner.seam.watermark import Outcomes
 from tests.fixtures.spark import BoundTable, SparkLake
 from tests.harness.generated_log import GeneratedLog, Row, expected_rows
-from tests.harness.maintaining import Care
+from tests.harness.maintaining import Care, aged, folder_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -95,7 +93,7 @@ def test_partitions_are_compacted_by_themselves_and_sorted(lake: SparkLake) -> N
     assert table.rows() == expected_rows(500, 100)
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", ["2", pytest.param("3", marks=pytest.mark.soak)])
 def test_deleted_rows_go_from_files_and_do_not_come_back(lake: SparkLake, version: str) -> None:
     table = lake.create(0, 0, properties={"write.delete.mode": "merge-on-read"})
     table.tier(200, 200)
@@ -195,22 +193,6 @@ def test_an_expiry_is_not_begun_over_another_writers_rewrite(care: Care) -> None
 
 # --- orphans ---
 
-DAYS_4_S = 4 * 86_400
-
-
-def aged(path: Path) -> Path:
-    """Let a file be four days old by the store's clock, which is the disk's."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        path.write_bytes(b"orphan")
-    then = time.time() - DAYS_4_S
-    os.utime(path, (then, then))
-    return path
-
-
-def folder_of(table: BoundTable) -> Path:
-    return Path(str(table.java().location()).removeprefix("file:").replace("///", "/"))
-
 
 def test_orphans_go_and_whatever_is_named_or_young_stays(care: Care) -> None:
     table = care.table
@@ -267,7 +249,7 @@ def test_a_clock_that_is_a_day_ahead_removes_nothing(care: Care) -> None:
     table = care.table
     gone = aged(folder_of(table) / "data" / "killed.parquet")
     ahead = SparkMaintenance(
-        table.session, table.name, care.reader.locations, clock=lambda: time.time() + 86_400
+        table.session, table.name, care.reader.neighbours.of, clock=lambda: time.time() + 86_400
     )
     for step in (OrphanRemoval(), Expiry(0, 1, 0)):
         with pytest.raises(
@@ -341,6 +323,7 @@ def storm(care: Care, seed: int, steps: int) -> None:
             assert sorted(map(tuple, cold)) == expected, (seed, snapshot_id)
 
 
+@pytest.mark.soak
 def test_a_short_storm(care: Care) -> None:
     storm(care, seed=3, steps=8)
 

@@ -68,6 +68,21 @@ def test_an_answer_stays_until_its_time_and_then_goes_with_its_files(live_harnes
         rows_of(table)
 
 
+def test_an_answer_goes_with_the_grace_of_its_table(live_harness: Sea) -> None:
+    live_harness.cold.set_properties(**{"maintain.pin_grace_s": "2"})
+    live_harness.pins.refresh(FLOWS)
+    live_harness.produce(0, "a")
+    live_harness.load()
+    live_harness.tier(live_harness.ends())
+    live_harness.pins.refresh(FLOWS)
+    live_harness.load()
+    assert TTL_S > 3
+    for passed_s, stays in ((1, True), (2, False)):
+        live_harness.now_s += passed_s
+        live_harness.live.tend()
+        assert any(live_harness.folder.rglob("*.parquet")) == stays
+
+
 def test_a_folder_of_a_replica_that_is_gone_is_removed_and_that_of_a_live_one_stays(
     live_harness: Sea,
 ) -> None:

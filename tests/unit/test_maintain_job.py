@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +29,7 @@ from planner.maintenance.facts import (
 from planner.maintenance.steps import Compaction, OrphanRemoval, Step, StepResult
 from planner.names import TableName
 from planner.seam.snapshots import History, Snapshot
+from thermocline.maintaining import run_on
 from thermocline.tiering.console import Lines
 from thermocline.tiering.maintenance_metrics import MaintenanceMetrics
 
@@ -300,6 +302,48 @@ def test_orphans_that_cannot_be_told_stop_no_other_step(
     )
 
 
+def test_what_both_loops_meet_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(bars=False)
+    failed = events.TableFailed(FLOWS, ForeignCommit("lake.net.flows: another."), 1.0)
+    recovered, removed = events.TableRecovered(FLOWS), events.TableRemoved(FLOWS)
+    other = events.TableFailed(FLOWS, BadBinding("lake.net.flows: a key."), 1.0)
+    for tell in (lines.beside, lines):
+        for event in (failed, recovered, removed):
+            tell(event)
+    # One that only one of them meets is told each time.
+    for _ in range(2):
+        lines.beside(other)
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in told] == [
+        "lake.net.flows: another. (next try in 1 s)",
+        "works again",
+        "is not there any more",
+        *["lake.net.flows: a key. (next try in 1 s)"] * 2,
+    ]
+
+
+def test_a_fault_of_ours_is_a_line_and_the_loop_goes_on() -> None:
+    lake = Lake(facts_of(5))
+    loop = replace(lake.loop(), clock=time.monotonic)
+    faults = iter([TypeError("ours")])
+
+    def listed() -> list[TableName]:
+        for error in faults:
+            raise error
+        return [FLOWS]
+
+    job = loop.job
+    assert isinstance(job, MaintenanceJob)
+    job.tables = listed
+    lake.act = lambda _: loop.stop()
+    run_on(loop, pause_s=0.01)
+    [failed] = lake.of(events.TableFailed)
+    assert failed.error.message == (  # type: ignore[union-attr]
+        "TypeError in maintenance; tables are tiered all the same, report it."
+    )
+    assert [type(step) for step in lake.steps] == [Compaction]
+
+
 def test_what_is_done_is_a_line_and_a_metric(capsys: pytest.CaptureFixture[str]) -> None:
     from prometheus_client import CollectorRegistry, generate_latest
 
@@ -328,6 +372,9 @@ def test_what_is_done_is_a_line_and_a_metric(capsys: pytest.CaptureFixture[str])
         'thermocline_maintain_snapshots{table="lake.net.flows"} 1.0',
         'thermocline_maintain_oldest_snapshot_seconds{table="lake.net.flows"} 60.0',
         'thermocline_maintain_rewritten_bytes_total{table="lake.net.flows"} 2.097152e+08',
+        'thermocline_maintain_compacted_ratio{table="lake.net.flows"} NaN',
+        'thermocline_maintain_orphan_bytes{table="lake.net.flows"} NaN',
+        'thermocline_maintain_last_step_timestamp_seconds{table="lake.net.flows"} 1.8e+09',
         'thermocline_maintain_steps_total{step="compact files",table="lake.net.flows"} 1.0',
         'thermocline_maintain_failing{table="lake.net.flows"} 0.0',
     ):

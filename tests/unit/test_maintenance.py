@@ -23,6 +23,7 @@ from planner.maintenance.facts import (
     SnapshotRef,
 )
 from planner.maintenance.options import COMPACT, parse_maintain
+from planner.maintenance.standing import CareStanding
 from planner.maintenance.steps import (
     Compaction,
     Expiry,
@@ -193,6 +194,33 @@ def test_a_snapshot_of_no_branch_stays_while_it_is_young() -> None:
     table = facts(9 * DAY, 8 * DAY, head=1, refs={MAIN: SnapshotRef(1, is_branch=True)})
     assert expirable(table, Retention(), NOW - 8 * DAY, NOW) == frozenset()
     assert expirable(table, Retention(), NOW - HOUR, NOW) == {2}
+
+
+# --- what people see ---
+
+
+def test_how_well_a_table_is_looked_after() -> None:
+    ours = snapshot(2, "replace", **{MAINTAIN_KEY: "run", "removed-files-size": "600"})
+    appends = [snapshot(number, **{"added-files-size": "500"}) for number in (1, 3, 4)]
+    table = facts(2 * HOUR, 30 * 60_000, 20 * 60_000, 60_000, files=HeadFiles((file(10),) * 5))
+    history = History({each.snapshot_id: each for each in (*appends, ours)})
+    table = replace(table, history=history)
+    # Withheld or not, the files wait.
+    for properties in ({}, {"thermocline.maintain.mode": "off"}):
+        each = replace(table, properties=properties)
+        standing = CareStanding.of(each, plan_upkeep(each, IN_TIER), NOW)
+        assert (standing.backlog_files, standing.backlog_bytes) == (5, 50 * MB)
+        assert (standing.snapshots, standing.oldest_snapshot_s) == (4, 7_200)
+        # The first publish is two hours old.
+        assert standing.compacted_ratio == 600 / 1_000
+        assert (standing.last_run_ms, standing.orphan_bytes) == (NOW - 30 * 60_000, None)
+    swept = {**SWEPT, "thermocline-maintain.orphan-bytes": "0"}
+    each = replace(table, properties=swept)
+    standing = CareStanding.of(each, plan_upkeep(each, IN_TIER), NOW)
+    assert (standing.last_run_ms, standing.orphan_bytes) == (NOW, 0)
+    quiet = facts(2 * HOUR)
+    standing = CareStanding.of(quiet, plan_upkeep(quiet, IN_TIER), NOW)
+    assert (standing.compacted_ratio, standing.last_run_ms) == (None, None)
 
 
 # --- what is due ---
@@ -389,7 +417,11 @@ def test_each_step_says_why_and_what_it_costs() -> None:
         ("not looked for within a day", 0, 1, 1.0),
     ]
     assert isinstance(steps[0], Compaction)
-    assert steps[0].has_deletes
+    assert steps[0].drops_deletes
+    of_all = replace(table, files=replace(files, has_global_deletes=True))
+    [compaction, *_] = plan_upkeep(of_all, BY_COMMAND).steps
+    assert isinstance(compaction, Compaction)
+    assert not compaction.drops_deletes
     upkeep = plan_upkeep(table, BY_COMMAND)
     assert upkeep.urgency == (2.0,)
     left = upkeep.without({Compaction})

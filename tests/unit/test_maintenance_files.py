@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
 from pyiceberg.manifest import DataFileContent
 
-from connectors.iceberg.maintenance_facts import MaintenanceReader, _Entry, _file_sizes
+from connectors.iceberg.maintenance_facts import _Entry, _file_sizes
 from connectors.spark.maintenance.orphans import SafeToRemove
 from connectors.spark.maintenance.target import refused_by_iceberg
 from planner.errors import BadBinding, TieringConflict
+from planner.maintenance.facts import Neighbour
 from planner.maintenance.steps import Expiry, OrphanRemoval, Step
 from planner.names import TableName
-from tests.fixtures.cold import IcebergCold
-from tests.harness.builders import FLOWS as NAME
 
 DATA, POSITION, EQUALITY = (
     DataFileContent.DATA,
@@ -70,6 +68,10 @@ def test_a_file_of_another_spec_has_no_partition_of_this_one() -> None:
 FLOWS, INNER = TableName("lake", ("net",), "flows"), TableName("lake", ("net",), "inner")
 
 
+def safe(own: str, *others: Neighbour) -> SafeToRemove:
+    return SafeToRemove.of(FLOWS, own, others)
+
+
 @pytest.mark.parametrize(
     ("own", "other"),
     [
@@ -80,7 +82,7 @@ FLOWS, INNER = TableName("lake", ("net",), "flows"), TableName("lake", ("net",),
 )
 def test_a_folder_that_another_table_lies_in_or_above_is_nobodys(own: str, other: str) -> None:
     with pytest.raises(BadBinding) as refused:
-        SafeToRemove.of(FLOWS, own, {FLOWS: (own,), INNER: (other,)})
+        safe(own, Neighbour(INNER, other))
     assert refused.value.message == (
         "lake.net.flows: the table lake.net.inner lies or writes in its folder, or lies above it, so nothing tells whose a file "
         "is; no orphans are removed."
@@ -89,9 +91,17 @@ def test_a_folder_that_another_table_lies_in_or_above_is_nobodys(own: str, other
 
 def test_a_folder_that_another_table_writes_in_is_not_the_tables_alone() -> None:
     own = "s3://lake/net/flows"
-    other = ("s3://lake/net/inner", f"{own}/data/inner")
     with pytest.raises(BadBinding, match=r"lake\.net\.inner lies or writes"):
-        SafeToRemove.of(FLOWS, own, {FLOWS: (own,), INNER: other})
+        safe(own, Neighbour(INNER, "s3://lake/net/inner", (f"{own}/data/inner",)))
+
+
+def test_a_table_that_cannot_be_read_may_lie_anywhere() -> None:
+    with pytest.raises(BadBinding) as refused:
+        safe("s3://lake/net/flows", Neighbour(INNER, unread="ColdStoreUnavailable"))
+    assert refused.value.message == (
+        "lake.net.flows: the table lake.net.inner could not be read (ColdStoreUnavailable), and may lie in this one's folder; "
+        "no orphans are removed. Mend it, or take it out of its catalog."
+    )
 
 
 def test_a_folder_that_a_link_of_the_disk_names_is_the_same(tmp_path: Path) -> None:
@@ -99,33 +109,20 @@ def test_a_folder_that_a_link_of_the_disk_names_is_the_same(tmp_path: Path) -> N
     own.mkdir()
     link.symlink_to(own)
     with pytest.raises(BadBinding, match=r"lake\.net\.inner lies or writes"):
-        SafeToRemove.of(FLOWS, str(own), {FLOWS: (str(own),), INNER: (f"file://{link}/inner",)})
-    safe = SafeToRemove.of(FLOWS, str(link), {FLOWS: (str(link),)})
-    assert f"file:{link}/data/a.parquet" in safe
-
-
-def test_folders_of_a_table_are_its_location_and_those_of_its_properties(
-    iceberg: IcebergCold,
-) -> None:
-    iceberg.create()
-    with iceberg.table().transaction() as transaction:
-        transaction.set_properties({"write.data.path": "s3://lake/elsewhere"})
-    with contextlib.closing(MaintenanceReader(iceberg.properties)) as reader:
-        assert reader.locations() == {
-            NAME: (iceberg.table().metadata.location, "s3://lake/elsewhere")
-        }
+        safe(str(own), Neighbour(INNER, f"file://{link}/inner"))
+    assert f"file:{link}/data/a.parquet" in safe(str(link))
 
 
 def test_only_what_lies_in_the_tables_own_folder_may_go() -> None:
     # Above it another may be told to write: what it names there is no folder of this one.
-    other = ("s3://lake/net/flows2", "s3://lake/net")
-    locations = {FLOWS: ("s3://lake/net/flows",), INNER: other}
-    safe = SafeToRemove.of(FLOWS, "s3://lake/net/flows", locations)
-    assert "s3a://lake/net/flows/data/a.parquet" in safe
-    assert "s3://lake/net/flows2/data/a.parquet" not in safe
-    assert "s3://lake/net/flows/../flows2/data/a.parquet" not in safe
+    own = safe(
+        "s3://lake/net/flows", Neighbour(INNER, "s3://lake/net/flows2", ("s3://lake/net",))
+    )
+    assert "s3a://lake/net/flows/data/a.parquet" in own
+    assert "s3://lake/net/flows2/data/a.parquet" not in own
+    assert "s3://lake/net/flows/../flows2/data/a.parquet" not in own
     live = f"s3://lake/net/flows/thermocline-live-{'0' * 32}/t/a.parquet"
-    assert live not in safe
+    assert live not in own
 
 
 @pytest.mark.parametrize("step", [OrphanRemoval(), Expiry(1, 1, 0)])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from connectors.flight_server import NoServer
 from planner.errors import UnknownTable
+from planner.maintenance.standing import CareStanding
 from thermocline.client import Client
 from thermocline.commands.status import _document, _show, _with_tail
 from thermocline.table_status import PartitionStanding, TableStatus, TailReading
@@ -63,6 +65,21 @@ def test_a_table_is_a_line_and_its_partitions_follow(
     assert "2 offsets lost to accepted gaps; 1 dead letters in the last publish" in line
     assert name == "lake.net.flows  snapshot 7"
     assert partitions[-1].split() == ["0", "5", "10", "40", "30", "5"]
+
+
+def test_how_well_tables_are_looked_after_stands_below(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    care = CareStanding(1_200, 3 * 1024**3, 4, 77, 86_400.0, 0.5, 2_048, 1_000, 60.0)
+    new = CareStanding(0, 0, 0, 1, 0.0, None, None, None, None)
+    tables = replace(FLOWS, care=care), replace(FLOWS, table="lake.net.new", care=new)
+    lines = printed(capsys, *tables)
+    assert [" ".join(line.split()) for line in lines[4:9] if "─" not in line] == [
+        "",
+        "TABLE TO COMPACT BYTES COMPACTED/PUBLISHED SNAPSHOTS OLDEST ORPHANS LAST RUN",
+        "lake.net.flows 1,200 3.0 GiB 0.50 77 1d 0h 2.0 KiB 1m 0s ago",
+        "lake.net.new 0 0 B - 1 0.0s - never",
+    ]
 
 
 def test_no_table_says_how_to_make_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,8 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,9 @@ from thermocline.options import option, options, takes
 from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
+    from connectors.iceberg.maintenance_facts import MaintenanceReader
     from thermocline.client import Client
+    from thermocline.config.settings import Settings
     from thermocline.table_status import TableStatus, TailReading
 
 EXAMPLES = """\b
@@ -42,6 +44,7 @@ _READ = (
 @options
 class StatusOptions:
     partitions: bool = option(help="Offsets of every partition, too.")
+    care: bool = option(help="What waits for maintenance, too. Reads the table's manifests.")
     as_json: bool = option("--json", help="One JSON document, partitions included.")
     watch_s: float | None = option(
         "--watch",
@@ -69,11 +72,14 @@ def command(
     LAG counts offsets that are not tiered yet: an upper bound of records. BYTES is estimated from the first of
     them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
     lost before they are tiered. Exit code 6 when a table does not answer.
+
+    With --care: files and bytes that wait to be compacted, bytes compacted within an hour by bytes published, the oldest
+    snapshot, what the last look for orphans removed, and how long ago maintenance last did something.
     """
     # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
     from connectors.iceberg.store import IcebergStore
     from connectors.kafka.clusters import KafkaClusters
-    from thermocline.table_status import standings
+    from thermocline.table_status import standings, with_care
 
     settings = load(config).require_catalogs()
     names = [TableName.parse(text) for text in tables]
@@ -82,6 +88,7 @@ def command(
         KafkaClusters(clusters) as log,
         closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
         _server(config, chosen.uri, **login) as client,
+        _care_reader(settings, is_wanted=chosen.care) as reader,
     ):
         while True:
             now_ms = time.time_ns() // 1_000_000
@@ -90,6 +97,8 @@ def command(
             )
             if client is not None:
                 statuses = [_with_tail(status, client) for status in statuses]
+            if reader is not None:
+                statuses = with_care(statuses, reader, now_ms)
             if chosen.as_json:
                 click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
@@ -102,6 +111,17 @@ def command(
             time.sleep(chosen.watch_s)
     if any(status.error for status in statuses):
         raise SystemExit(6)
+
+
+@contextmanager
+def _care_reader(settings: Settings, *, is_wanted: bool) -> Iterator[MaintenanceReader | None]:
+    if not is_wanted:
+        yield None
+        return
+    from connectors.iceberg.maintenance_facts import MaintenanceReader
+
+    with closing(MaintenanceReader(settings.catalogs, catalog_roots(settings))) as reader:
+        yield reader
 
 
 def _server(
@@ -163,6 +183,9 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
     if answering:
         grid = Grid(titles, right, width=width, colour=coloured())
         click.echo("\n".join(grid.lines(cells)))
+    if any(table.care for table in answering):
+        click.echo("")
+        click.echo("\n".join(_care_lines(answering, width)))
     if partitions:
         for table in answering:
             click.echo(f"\n{table.table}  snapshot {table.snapshot_id}")
@@ -217,6 +240,36 @@ def _notes(table: TableStatus) -> str:
     if table.tail is not None and table.tail.error is not None:
         texts.append(f"the server: {table.tail.error}")
     return "; ".join(texts)
+
+
+def _care_lines(tables: Sequence[TableStatus], width: int | None) -> list[str]:
+    from thermocline.output.table import Grid
+
+    titles = [
+        "TABLE",
+        "TO COMPACT",
+        "BYTES",
+        "COMPACTED/PUBLISHED",
+        "SNAPSHOTS",
+        "OLDEST",
+        "ORPHANS",
+        "LAST RUN",
+    ]
+    rows = [
+        [
+            table.table,
+            f"{care.backlog_files:,}",
+            size_text(care.backlog_bytes),
+            "-" if care.compacted_ratio is None else f"{care.compacted_ratio:.2f}",
+            f"{care.snapshots:,}",
+            span_text(care.oldest_snapshot_s),
+            "-" if care.orphan_bytes is None else size_text(care.orphan_bytes),
+            "never" if care.last_run_s is None else f"{span_text(care.last_run_s)} ago",
+        ]
+        for table in tables
+        if (care := table.care) is not None
+    ]
+    return Grid(titles, [False] + [True] * 7, width=width, colour=coloured()).lines(rows)
 
 
 def _partition_lines(table: TableStatus, width: int | None) -> list[str]:

@@ -147,7 +147,7 @@ def running_loop(
         check = functools.partial(check_alive, spark)
         others: tuple[TableLoop[MaintainedTable], ...] = ()
         if not once:
-            listeners = (MaintenanceMetrics(metrics.registry), lines)
+            listeners = (MaintenanceMetrics(metrics.registry), lines.beside)
             others = (
                 stack.enter_context(beside(job.tables, settings, spark, listeners, check)),
             )

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from connectors.jobs import events
+from connectors.jobs.loop import TELL_AGAIN_S
 from planner.errors import FederationError
 from planner.maintenance.steps import TITLES, Step, StepResult
 from planner.names import TableName
@@ -22,12 +23,13 @@ from thermocline.output.units import size_text, span_text
 
 
 class Lines:
-    """A tierer's events as text. Thread-safe."""
+    """A tierer's events as text, and those of maintenance ``beside`` it. Thread-safe."""
 
     def __init__(self, *, bars: bool) -> None:
         """``bars``: standard error is a terminal; they are drawn while ``progress`` is entered."""
         self._lock = threading.Lock()
         self._over_budget: set[TableName] = set()
+        self._told: dict[tuple[TableName | None, type], tuple[str, bool, float]] = {}
         self._bars: dict[TableName, TaskID] = {}
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -38,7 +40,14 @@ class Lines:
             disable=not bars,
         )
 
+    def beside(self, event: events.Event) -> None:
+        """Tell an event of the loop beside the tierer's; what both meet is one line."""
+        self._hear(event, is_beside=True)
+
     def __call__(self, event: events.Event) -> None:
+        self._hear(event, is_beside=False)
+
+    def _hear(self, event: events.Event, *, is_beside: bool) -> None:
         match event:
             case events.TableMeasured(table, lag, binding):
                 self._compare_budget(table, lag, binding)
@@ -69,11 +78,25 @@ class Lines:
                 self._tell(f"{type(failure).__name__}: {_about(table, failure)}")
             case events.TableFailed(about, failure, is_first=True):
                 what = f"{type(failure).__name__}: {_about(about, failure)}"
-                self._tell(f"{_now()} {what} ({_tries(event)})")
+                if not self._is_double(event, what, is_beside=is_beside):
+                    self._tell(f"{_now()} {what} ({_tries(event)})")
             case events.TableRecovered(table):
-                self._tell(f"{_now()} {table}: works again")
+                if not self._is_double(event, "", is_beside=is_beside):
+                    self._tell(f"{_now()} {table}: works again")
             case events.TableRemoved(table):
-                self._tell(f"{table}: is not there any more")
+                if not self._is_double(event, "", is_beside=is_beside):
+                    self._tell(f"{table}: is not there any more")
+
+    def _is_double(self, event: events.Event, text: str, *, is_beside: bool) -> bool:
+        """Whether the other loop told the same of the table a moment ago; note it otherwise."""
+        key, now_s = (event.table, type(event)), time.monotonic()
+        with self._lock:
+            before = self._told.get(key)
+            is_told = before is not None and before[:2] == (text, not is_beside)
+            if before is not None and is_told and now_s - before[2] < TELL_AGAIN_S:
+                return True
+            self._told[key] = text, is_beside, now_s
+        return False
 
     def _compare_budget(self, table: TableName, lag: Lag, binding: Binding) -> None:
         over = exceeds_tail_budget(lag, binding)

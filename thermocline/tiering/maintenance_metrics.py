@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.jobs import events
+from planner.maintenance.standing import CareStanding
 from planner.maintenance.steps import TITLES
 
 _PREFIX = "thermocline_maintain_"
@@ -19,6 +21,8 @@ _GAUGES = {
     "delete_files": "Delete files and deletion vectors of the newest snapshot.",
     "snapshots": "Snapshots that the table retains.",
     "oldest_snapshot_seconds": "Age of the oldest snapshot that the table retains.",
+    "compacted_ratio": "Bytes compacted within an hour, by bytes published; NaN while none are.",
+    "orphan_bytes": "Bytes of orphans that the last look removed; NaN before the first.",
     "last_step_timestamp_seconds": "When the last step was taken, since 1970.",
     "failing": "1 while maintenance of the table waits after a failure.",
 }
@@ -31,6 +35,7 @@ class MaintenanceMetrics:
         self, registry: CollectorRegistry, now_s: Callable[[], float] = time.time
     ) -> None:
         self._now_s = now_s
+        self._last_s: dict[str, float] = {}
         self._gauges = {
             name: Gauge(_PREFIX + name, what, ["table"], registry=registry)
             for name, what in _GAUGES.items()
@@ -51,22 +56,24 @@ class MaintenanceMetrics:
         name = "" if event.table is None else str(event.table)
         match event:
             case events.TableSurveyed(facts=facts, upkeep=upkeep):
-                files, size = upkeep.backlog
-                oldest_s = min(facts.committed_ms.values()) / 1000
+                standing = CareStanding.of(facts, upkeep, int(self._now_s() * 1000))
                 self._set(
                     name,
-                    backlog_files=files,
-                    backlog_bytes=size,
-                    delete_files=facts.files.delete_files,
-                    snapshots=len(facts.committed_ms),
-                    oldest_snapshot_seconds=max(0.0, self._now_s() - oldest_s),
+                    backlog_files=standing.backlog_files,
+                    backlog_bytes=standing.backlog_bytes,
+                    delete_files=standing.delete_files,
+                    snapshots=standing.snapshots,
+                    oldest_snapshot_seconds=standing.oldest_snapshot_s,
+                    compacted_ratio=_or_nan(standing.compacted_ratio),
+                    orphan_bytes=_or_nan(standing.orphan_bytes),
                 )
+                self._note_step(name, (standing.last_run_ms or 0) / 1000)
             case events.StepDone(step=step, result=result):
                 title = TITLES[type(step)]
                 self._steps.labels(name, title).inc()
                 self._seconds.labels(name, title).inc(result.seconds)
                 self._bytes.labels(name).inc(result.bytes)
-                self._set(name, last_step_timestamp_seconds=self._now_s())
+                self._note_step(name, self._now_s())
             case events.TableFailed(table=table) if table is not None:
                 self._set(name, failing=1)
             case events.TableRecovered():
@@ -75,6 +82,15 @@ class MaintenanceMetrics:
                 for gauge in self._gauges.values():
                     gauge.remove_by_labels({"table": name})
 
+    def _note_step(self, table: str, at_s: float) -> None:
+        """A table itself does not tell of each kind of step."""
+        self._last_s[table] = max(at_s, self._last_s.get(table, 0.0))
+        self._set(table, last_step_timestamp_seconds=self._last_s[table])
+
     def _set(self, table: str, **values: float) -> None:
         for name, value in values.items():
             self._gauges[name].labels(table).set(value)
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

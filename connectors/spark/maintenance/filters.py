@@ -27,6 +27,9 @@ def partition_filter(
             return None
         one = every
         for field, value in zip(fields, values, strict=True):
+            if field.transform().isVoid():
+                # A field that was removed: it has no values, and no expression.
+                continue
             term = _term(expressions, loaded, field)
             literal = _literal(value)
             if term is None or (literal is None and value is not None):

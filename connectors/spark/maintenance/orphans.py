@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from connectors import failpoints
 from connectors.spark.metadata import each, java, load_table
 from connectors.store.locations import canonical, is_below, real_location
 from planner.errors import BadBinding, BadConfig, TieringConflict
+from planner.maintenance.facts import Neighbour
 from planner.names import TableName
 
 #: A replica's folder of live files, wherever it is.
 _LIVE_FOLDER = "/thermocline-live-"
 _PROBE = "thermocline-clock-"
+#: Paths remembered of one listing, some 200 bytes each; the next step lists the rest.
+_MAX_PATHS = 50_000
+#: S3 deletes a thousand by one request.
+_AT_ONCE = 500
+#: Asking for sizes is a request each.
+_SIZES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +44,27 @@ class SafeToRemove:
 
     @classmethod
     def of(
-        cls, table: TableName, location: str, locations: Mapping[TableName, Sequence[str]]
+        cls, table: TableName, location: str, neighbours: Iterable[Neighbour]
     ) -> SafeToRemove:
         """Check that no other table lies or writes in this one's folder, or lies above it.
 
-        ``locations`` are those of every table: its own first, then where its properties put files.
-
         Raises:
-            BadBinding: one does. No orphan of this table can be told.
+            BadBinding: one does, or may. No orphan of this table can be told.
         """
         own = real_location(location)
-        for other, folders in locations.items():
-            # The first is where it lies, the others are where it writes.
-            lies, *writes = map(real_location, folders)
-            is_inside = any(is_below(folder, (own,)) for folder in (lies, *writes))
-            if other != table and (is_inside or is_below(own, (lies,))):
+        for other in neighbours:
+            if other.unread:
                 raise BadBinding(
-                    f"{table}: the table {other} lies or writes in its folder, or lies above it, so nothing tells whose a file is; "
-                    f"no orphans are removed.",
+                    f"{table}: the table {other.name} could not be read ({other.unread}), and may lie in this one's folder; no "
+                    f"orphans are removed. Mend it, or take it out of its catalog.",
+                    table=str(table),
+                )
+            lies, *writes = map(real_location, (other.lies, *other.writes))
+            is_inside = any(is_below(folder, (own,)) for folder in (lies, *writes))
+            if is_inside or is_below(own, (lies,)):
+                raise BadBinding(
+                    f"{table}: the table {other.name} lies or writes in its folder, or lies above it, so nothing tells whose a file "
+                    f"is; no orphans are removed.",
                     table=str(table),
                 )
         return cls(canonical(location))
@@ -61,29 +74,49 @@ class SafeToRemove:
 
 
 class _Listing:
-    """``java.util.function.Consumer`` that keeps paths, and so keeps Iceberg from removing them."""
+    """``java.util.function.Consumer`` that collects paths, and so keeps Iceberg from removing them. ``is_whole``: all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, safe: SafeToRemove) -> None:
         self.paths: list[str] = []
+        self.is_whole = True
+        self._safe = safe
 
     def accept(self, path: str) -> None:
-        self.paths.append(path)
+        if path not in self._safe:
+            return
+        if len(self.paths) < _MAX_PATHS:
+            self.paths.append(path)
+        else:
+            self.is_whole = False
 
     class Java:
         implements = ("java.util.function.Consumer",)
 
 
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Files that were removed, and whether none is left to remove."""
+
+    files: int
+    bytes: int
+    is_all: bool
+
+
 def remove_orphans(
-    session: SparkSession, table: TableName, safe: SafeToRemove, before_ms: int
-) -> int:
-    """Remove orphans written before a time of the store's; return how many.
+    session: SparkSession,
+    table: TableName,
+    safe: SafeToRemove,
+    before_ms: int,
+    is_over: Callable[[], bool],
+) -> Removed:
+    """Remove orphans written before a time of the store's, until ``is_over``; at least some hundred.
 
     Raises:
         TieringConflict: the table was rolled back or made anew since it was compared. Nothing was removed.
     """
     loaded = load_table(session, table)
     compared = loaded.operations().current().metadataFileLocation()
-    listing = _Listing()
+    listing = _Listing(safe)
     actions = java(session).org.apache.iceberg.spark.actions.SparkActions
     (
         actions.get(session._jsparkSession)
@@ -93,9 +126,8 @@ def remove_orphans(
         .deleteWith(listing)
         .execute()
     )
-    orphans = [path for path in listing.paths if path in safe]
     failpoints.reach("before_orphans")
-    if orphans:
+    if listing.paths:
         now = load_table(session, table).operations().current()
         versions = (entry.file() for entry in each(now.previousFiles()))
         if compared not in itertools.chain((now.metadataFileLocation(),), versions):
@@ -103,10 +135,37 @@ def remove_orphans(
                 f"{table}: the table was rolled back or made anew while its orphans were listed; nothing was removed.",
                 table=str(table),
             )
-    io = loaded.io()
-    for path in orphans:
-        io.deleteFile(path)
-    return len(orphans)
+    files = size = 0
+    with ThreadPoolExecutor(_SIZES_AT_ONCE, thread_name_prefix="orphans") as pool:
+        for start in range(0, len(listing.paths), _AT_ONCE):
+            paths = listing.paths[start : start + _AT_ONCE]
+            sizes = sum(pool.map(partial(_size, loaded.io()), paths))
+            _delete(session, loaded.io(), paths)
+            files, size = files + len(paths), size + sizes
+            if is_over():
+                break
+    return Removed(files, size, listing.is_whole and files == len(listing.paths))
+
+
+def _size(io: Any, path: str) -> int:
+    """Return a file's bytes; 0 where it is gone, or the store does not say."""
+    try:
+        return int(io.newInputFile(path).getLength())
+    except Py4JJavaError:
+        return 0
+
+
+def _delete(session: SparkSession, io: Any, paths: Sequence[str]) -> None:
+    """Delete files with as few requests as the store takes."""
+    gateway = session.sparkContext._gateway
+    if not is_instance_of(gateway, io, "org.apache.iceberg.io.SupportsBulkOperations"):
+        for path in paths:
+            io.deleteFile(path)
+        return
+    listed = java(session).java.util.ArrayList()
+    for path in paths:
+        listed.add(path)
+    io.deleteFiles(listed)
 
 
 def store_clock_ms(session: SparkSession, table: TableName, loaded: Any) -> int:

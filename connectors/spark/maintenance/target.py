@@ -6,13 +6,16 @@ that each stand alone: a process that dies loses the step that ran.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from connectors import failpoints
@@ -39,6 +42,7 @@ from connectors.spark.publish.stage import (
     remove_branches,
     stale_branches,
 )
+from connectors.spark.session import MAINTENANCE_POOL
 from connectors.store.locations import local_path
 from connectors.table_facts import Evidence, with_statistics
 from planner.errors import (
@@ -49,8 +53,8 @@ from planner.errors import (
     Unavailable,
 )
 from planner.maintenance.expiry import GC_ENABLED
-from planner.maintenance.facts import MAINTAIN_KEY
-from planner.maintenance.options import ORPHANS_MS, OWN_VERSIONS
+from planner.maintenance.facts import MAINTAIN_KEY, Neighbour
+from planner.maintenance.options import ORPHAN_BYTES, ORPHANS_MS, OWN_VERSIONS
 from planner.maintenance.steps import (
     ORPHAN_AGE_MS,
     PREVIOUS_VERSIONS,
@@ -74,23 +78,27 @@ _MAX_SKEW_MS = 60_000
 #: Of a rewrite whose files another writer changed since it began; and of orphans that nothing tells.
 _VALIDATION = "org.apache.iceberg.exceptions.ValidationException"
 _COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
+_BULK_DELETION = "org.apache.iceberg.io.BulkDeletionFailureException"
 
 
 @dataclass(eq=False)
 class SparkMaintenance:
-    """One bound table. Not thread-safe; several may share a session. ``locations`` tells where all tables lie and write.
+    """One bound table. Not thread-safe but ``cancel``; several may share a session. ``neighbours`` tells the other tables.
 
-    ``groups_at_once`` bounds the groups of files that are rewritten at one time; None: as many as there are cores.
+    ``is_beside`` a tierer: a step takes half of the cores at most, where there are four or more.
     """
 
     session: SparkSession
     table: TableName
-    locations: Callable[[], Mapping[TableName, Sequence[str]]]
+    neighbours: Callable[[TableName], Iterable[Neighbour]]
     clock: Callable[[], float] = time.time
-    groups_at_once: int | None = None
+    is_beside: bool = False
 
     def __post_init__(self) -> None:
         self._commits = WatermarkCommits(self.session, self.table)
+        self._tag = f"thermocline-maintain-{uuid.uuid4().hex}"
+        self._is_cancelled = False
+        self._orphan_bytes = 0
 
     def take(self, step: Step) -> StepResult:
         """Take one step.
@@ -103,8 +111,10 @@ class SparkMaintenance:
             CatalogUnavailable, UnknownTable.
         """
         began_s = time.monotonic()
-        # One pool for all of maintenance, beside that of each table that is tiered (FAIR scheduling).
-        self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "maintenance")
+        context = self.session.sparkContext
+        # Tiering goes first (``connectors.spark.session``). Iceberg sets a group of its own for its jobs, and leaves the tag.
+        context.setLocalProperty("spark.scheduler.pool", MAINTENANCE_POOL)
+        context.addJobTag(self._tag)
         try:
             files, size = self._take(step)
         except FederationError:
@@ -112,6 +122,9 @@ class SparkMaintenance:
         except Exception as error:
             refusal = refused_by_iceberg(self.table, step, java_classes(error))
             raise refusal or translated(self.table, error) from error
+        finally:
+            with contextlib.suppress(Py4JError, OSError):
+                context.removeJobTag(self._tag)
         return StepResult(files, size, time.monotonic() - began_s)
 
     def _take(self, step: Step) -> tuple[int, int]:
@@ -128,8 +141,8 @@ class SparkMaintenance:
                 return 0, 0
             case Expiry():
                 return self._expire(step)
-            case OrphanRemoval():
-                return self._remove_orphans()
+            case OrphanRemoval(max_step_s=max_step_s):
+                return self._remove_orphans(max_step_s)
 
     # --- rewrites ---
 
@@ -147,18 +160,23 @@ class SparkMaintenance:
         elif max_files is None:
             # Iceberg chooses among all partitions, and no more than what was to be rewritten.
             max_files = sum(backlog.files for backlog in step.backlogs)
+        cores = self.session.sparkContext.defaultParallelism
+        group_bytes, groups = rules.budget_bytes, cores
+        if self.is_beside:
+            # A task writes a file of the target size.
+            group_bytes = min(group_bytes, rules.target_bytes * max(2, cores // 2))
+            groups = 1
         options = {
             "target-file-size-bytes": rules.target_bytes,
-            "max-file-group-size-bytes": rules.budget_bytes,
+            "max-file-group-size-bytes": group_bytes,
             "delete-file-threshold": rules.max_delete_files,
-            "max-concurrent-file-group-rewrites": self.groups_at_once
-            or self.session.sparkContext.defaultParallelism,
+            "max-concurrent-file-group-rewrites": groups,
         }
         if max_files is not None:
             options["max-files-to-rewrite"] = max_files
         for key, value in options.items():
             action.option(key, str(value))
-        action.option("remove-dangling-deletes", "true" if step.has_deletes else "false")
+        action.option("remove-dangling-deletes", "true" if step.drops_deletes else "false")
         action.snapshotProperty(MAINTAIN_KEY, new_run())
         result = action.execute()
         failpoints.reach("after_rewrite")
@@ -176,7 +194,11 @@ class SparkMaintenance:
         folder = local_path(str(loaded.location()))
         if folder is None:
             return
-        free = shutil.disk_usage(folder).free
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError:
+            # A disk of the executors' machines: it tells of itself when it is full.
+            return
         if free < _DISK_SHARE * size:
             raise ColdStoreUnavailable(
                 f"{self.table}: {free:,} bytes are free where the table lies, and rewriting {size:,} bytes may need three "
@@ -244,13 +266,22 @@ class SparkMaintenance:
             )
         return now_ms
 
-    def _remove_orphans(self) -> tuple[int, int]:
+    def _remove_orphans(self, max_step_s: int) -> tuple[int, int]:
+        until_s = time.monotonic() + max_step_s
         loaded = load_table(self.session, self.table)
         now_ms = self._check_clock(loaded)
-        safe = SafeToRemove.of(self.table, str(loaded.location()), self.locations())
-        count = remove_orphans(self.session, self.table, safe, now_ms - ORPHAN_AGE_MS)
-        self._set({ORPHANS_MS: str(now_ms)})
-        return count, 0
+        safe = SafeToRemove.of(self.table, str(loaded.location()), self.neighbours(self.table))
+
+        def is_over() -> bool:
+            return self._is_cancelled or time.monotonic() >= until_s
+
+        before_ms = now_ms - ORPHAN_AGE_MS
+        removed = remove_orphans(self.session, self.table, safe, before_ms, is_over)
+        self._orphan_bytes += removed.bytes
+        if removed.is_all:
+            self._set({ORPHANS_MS: str(now_ms), ORPHAN_BYTES: str(self._orphan_bytes)})
+            self._orphan_bytes = 0
+        return removed.files, removed.bytes
 
     def _set(self, properties: Mapping[str, str]) -> None:
         update = load_table(self.session, self.table).updateProperties()
@@ -263,14 +294,21 @@ class SparkMaintenance:
         return spark_actions.get(self.session._jsparkSession)
 
     def cancel(self) -> None:
-        """Cancel what runs on Spark: its process is about to end."""
-        self.session.sparkContext.cancelAllJobs()
+        """Make a running step end soon: its jobs alone, unless Spark has ended."""
+        self._is_cancelled = True
+        with contextlib.suppress(Py4JError, OSError):
+            self.session.sparkContext.cancelJobsWithTag(self._tag)
 
 
 def refused_by_iceberg(
     table: TableName, step: Step, classes: Collection[str]
 ) -> FederationError | None:
     """Say why Iceberg did not take a step, by the classes of what it threw; None: another fault."""
+    if _BULK_DELETION in classes:
+        return ColdStoreUnavailable(
+            f"{table}: the store did not delete all orphans; look whether its rights let the tierer delete.",
+            table=str(table),
+        )
     if _VALIDATION in classes and isinstance(step, OrphanRemoval):
         # ``DeleteOrphanFiles`` checks no other writer: it would refuse the same again.
         return BadBinding(

@@ -39,6 +39,7 @@ from connectors.spark.publish.stage import (
     write_by_spark,
     write_by_tasks,
 )
+from connectors.spark.session import TIERING_POOL
 from planner.errors import FederationError, InternalError, SchemasNeeded
 from planner.names import TableName
 from planner.ports import ColdStore, Decoder, Log, Staged
@@ -166,9 +167,9 @@ class SparkTieringTarget:
             timeout_s=self.task_timeout_s,
         )
         self._reports.value = {}
-        # Ties this thread's jobs to the table: a pool of its own under FAIR scheduling, and a group to cancel.
+        # Ties this thread's jobs to the table: a group to cancel.
         context = self.session.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", str(self.table))
+        context.setLocalProperty("spark.scheduler.pool", TIERING_POOL)
         context.setJobGroup(str(self.table), f"tier {self.table}", interruptOnCancel=False)
         try:
             if isinstance(writing.writer, ParquetOptions) and isinstance(folder, TableFolder):
