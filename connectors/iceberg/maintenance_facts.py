@@ -46,6 +46,7 @@ from planner.maintenance.facts import (
 )
 from planner.names import TableName
 from planner.seam.resolver import line_above
+from planner.tiering.layout import PartitionTerm
 
 #: pyiceberg reads manifests as version 2, without the file that a deletion vector belongs to (field 143).
 _VERSION = 3
@@ -109,6 +110,12 @@ class MaintenanceReader:
             versions_ms=tuple(each.timestamp_ms for each in metadata.metadata_log),
             needs_watermark=bool(line_above(facts.history, facts.head)),
             files=self._files(loaded, table),
+            schema=pin.schema,
+            terms=tuple(
+                PartitionTerm(field.name, field.source_id, str(field.transform))
+                for field in metadata.spec().fields
+            ),
+            boundary=None if pin.watermark is None else pin.watermark.boundary,
         )
 
     def _files(self, loaded: Table, table: TableName) -> HeadFiles:

@@ -92,6 +92,37 @@ SWITCHES = (
     ),
     Switch(
         "T29",
+        "take NULL for a time before the boundary",
+        "planner/seam/boundary.py",
+        "is_old = pc.fill_null(pc.less(values, self.limit(column)), fill_value=False)",
+        "is_old = pc.fill_null(pc.less(values, self.limit(column)), fill_value=True)",
+        (
+            f"{BOUNDARY}::test_rows_before_it_are_too_old_and_null_never_is[date32[day]]",
+            f"{BOUNDARY}::test_records_before_it_are_an_outcome_of_their_own",
+        ),
+    ),
+    Switch(
+        "T29",
+        "carry an era on over rows that aged out",
+        "planner/maintenance/retention.py",
+        "return replace(after, decoding=decoding, era=era_after(after, decoding))",
+        "return replace(after, decoding=decoding)",
+        ("tests/unit/test_retention.py::test_its_commit_is_no_publish_and_begins_an_era",),
+    ),
+    Switch(
+        "T29",
+        "verify rows that aged out as any",
+        "connectors/verification/comparing.py",
+        "old = None if boundary is None else boundary.expired(rows, self._schema)",
+        "old = None",
+        (
+            "tests/contract/test_verification.py::"
+            "test_rows_that_aged_out_are_an_outcome_and_no_fault[fail]",
+            "tests/contract/test_verification.py::test_a_row_that_should_have_aged_out_is_a_fault",
+        ),
+    ),
+    Switch(
+        "T29",
         "let the boundary go back",
         "planner/verification/chain.py",
         "if mark.boundary != before.boundary and not _is_later(mark, before):",

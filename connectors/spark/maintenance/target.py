@@ -26,6 +26,7 @@ from connectors.spark.maintenance.orphans import (
     remove_orphans,
     store_clock_ms,
 )
+from connectors.spark.maintenance.row_expiry import RowExpirer
 from connectors.spark.metadata import (
     TableState,
     each,
@@ -63,6 +64,7 @@ from planner.maintenance.steps import (
     LogLength,
     ManifestRewrite,
     OrphanRemoval,
+    RowExpiry,
     Step,
     StepResult,
     WatermarkRenewal,
@@ -129,6 +131,9 @@ class SparkMaintenance:
 
     def _take(self, step: Step) -> tuple[int, int]:
         match step:
+            case RowExpiry():
+                self._check_clock(load_table(self.session, self.table))
+                return RowExpirer(self.session, self.table, self._commits).expire(step)
             case Compaction():
                 return self._compact(step)
             case ManifestRewrite():
