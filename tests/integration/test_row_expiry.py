@@ -130,32 +130,44 @@ def meet(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     monkeypatch.setattr(row_expiry.failpoints, "reach", reach)
 
 
-@pytest.mark.parametrize("deletes", [False, True], ids=["compacts", "deletes"])
+def drop_branches(table: BoundTable) -> None:
+    for branch in table.branches():
+        table.sql(f"ALTER TABLE {{t}} DROP BRANCH `{branch}`")
+
+
+@pytest.mark.parametrize("other", ["compacts", "deletes", "rolls back", "drops the branch"])
 def test_another_writer_that_changes_the_files_is_first(
-    lake: SparkLake, monkeypatch: pytest.MonkeyPatch, deletes: bool
+    lake: SparkLake, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     table = lake.create(0, 0)
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    for end in (100, 200):
-        tier(table, end, end)
-    before, rows = mark_of(table), expected_rows(200, 200)
-    gone = "kafka_offset = 190 AND kafka_partition = 0"
-    if deletes:
-        rows.remove(next(row for row in rows if row[:2] == (0, 190)))
-    # The file that it deletes from stays the same: only the head tells.
-    meet(
-        monkeypatch,
-        partial(table.sql, f"DELETE FROM {{t}} WHERE {gone}") if deletes else table.compact,
-    )
+    tier(table, 100, 100)
+    first = table.state().head
+    tier(table, 200, 200)
+    rows = expected_rows(200, 200)
+    why = "another writer changed files with rows that are too old, or added some, while their deletion was prepared"
+    match other:
+        case "compacts":
+            meet(monkeypatch, table.compact)
+        case "deletes":
+            # The file that it deletes from stays the same: only the head tells.
+            gone = "kafka_partition = 0 AND kafka_offset = 190"
+            meet(monkeypatch, partial(table.sql, f"DELETE FROM {{t}} WHERE {gone}"))
+            rows = [row for row in rows if row[:2] != (0, 190)]
+        case "rolls back":
+            to = f"snapshot_id => {first}"
+            meet(monkeypatch, partial(table.call, "rollback_to_snapshot", to))
+            rows = expected_rows(100, 100)
+            why = "it was rolled back while the deletion of rows that are too old was prepared"
+        case "drops the branch":
+            meet(monkeypatch, lambda: drop_branches(table))
+            why = "the branch with the deletion of rows that are too old is gone"
     with pytest.raises(TieringConflict) as refused:
-        expire(table, 150)
-    assert refused.value.message == (
-        f"{table.name}: another writer changed files with rows that are too old, or added some, while their deletion was "
-        f"prepared; no row was deleted, plan again."
-    )
+        expire(table, 50)
+    assert refused.value.message == f"{table.name}: {why}; no row was deleted, plan again."
     assert table.branches() == []
     assert table.rows() == rows
-    assert mark_of(table) == before
+    assert mark_of(table).boundary is None
 
 
 def test_a_publish_with_old_rows_and_a_second_maintainer_are_first(

@@ -8,8 +8,7 @@ anew where a publish was first.
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -60,25 +59,28 @@ class OldFiles:
 
 @dataclass(frozen=True, slots=True)
 class StagedDelete:
-    """A DELETE on the branch of a run, begun on snapshot ``base``; ``paths`` are the files that it looked into."""
+    """A DELETE on the branch of a run, from snapshot ``base`` to ``tip``; ``paths`` are the files that it looked into."""
 
     base: int
+    tip: int
     paths: frozenset[str]
 
 
 @dataclass(eq=False)
 class RowExpirer:
-    """One bound table. Not thread-safe."""
+    """One bound table. Not thread-safe. ``check_room`` takes the Java table and how many bytes are written anew at most."""
 
     session: SparkSession
     table: TableName
     commits: WatermarkCommits
+    check_room: Callable[[Any, int], None]
 
     def expire(self, step: RowExpiry) -> tuple[int, int]:
         """Return how many files had such rows, and their bytes.
 
         Raises:
             TieringConflict: another writer was first, or the boundary is there or beyond already. Nothing was changed.
+            ColdStoreUnavailable: there is too little room on the disk.
             ForeignCommit, WatermarkMissing, WatermarkUnreadable, CatalogUnavailable: as ``WatermarkCommits.commit``.
         """
         state, run = load_state(self.session, self.table), new_run()
@@ -106,16 +108,18 @@ class RowExpirer:
         branch = branch_of(run)
         state = create_branch(self.session, self.table, run, self._head)
         base = self._head(state)
-        files = self._old_files(step, base)
+        files, loaded = self._old_files(step, base), load_table(self.session, self.table)
+        self.check_room(loaded, sum(file.fileSizeInBytes() for file in files.mixed))
         if files.whole:
             # Spark would read them, to write nothing.
-            delete = load_table(self.session, self.table).newDelete()
+            delete = loaded.newDelete()
             for file in files.whole:
                 delete.deleteFile(file)
             delete.toBranch(branch).commit()
         name, column = identifier(self.table, branch), quoted((step.column.name,))
         self.session.sql(f"DELETE FROM {name} WHERE {column} < {_literal(step)}")  # noqa: S608
-        return StagedDelete(base, frozenset(str(file.location()) for file in files.mixed))
+        tip = load_state(self.session, self.table).refs[branch]
+        return StagedDelete(base, tip, frozenset(str(file.location()) for file in files.mixed))
 
     def _decided(
         self, step: RowExpiry, run: str, state: TableState, evidence: Evidence
@@ -170,18 +174,24 @@ class RowExpirer:
     ) -> Any:
         """Take over what a DELETE wrote, on a head that only appends lead to from where it began."""
         history = state.history
-        newer = itertools.takewhile(
-            lambda snapshot: snapshot.snapshot_id != staged.base, history.line(state.head)
-        )
-        if staged.base not in history.snapshots or any(
-            snapshot.operation != "append" for snapshot in newer
-        ):
-            # What was staged would bring rows back that they deleted.
-            raise self._conflict(_FIRST)
+        if state.refs.get(branch_of(run)) != staged.tip:
+            raise self._conflict(
+                "the branch with the deletion of rows that are too old is gone"
+            )
+        for snapshot in history.line(state.head):
+            if snapshot.snapshot_id == staged.base:
+                break
+            if snapshot.operation != "append":
+                # What was staged would bring rows back that it deleted.
+                raise self._conflict(_FIRST)
+        else:
+            raise self._conflict(
+                "it was rolled back while the deletion of rows that are too old was prepared"
+            )
         delta, loaded = transaction.newRowDelta(), transaction.table()
         metrics, io = LeadingMetrics(self.session, loaded), loaded.io()
         gone = {str(file.location()): file for file in files.whole}
-        for snapshot in history.line(state.refs.get(branch_of(run))):
+        for snapshot in history.line(staged.tip):
             if snapshot.snapshot_id == staged.base:
                 break
             written = loaded.snapshot(snapshot.snapshot_id)

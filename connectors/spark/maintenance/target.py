@@ -133,7 +133,8 @@ class SparkMaintenance:
         match step:
             case RowExpiry():
                 self._check_clock(load_table(self.session, self.table))
-                return RowExpirer(self.session, self.table, self._commits).expire(step)
+                expirer = RowExpirer(self.session, self.table, self._commits, self._check_room)
+                return expirer.expire(step)
             case Compaction():
                 return self._compact(step)
             case ManifestRewrite():
