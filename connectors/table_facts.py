@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.errors import WatermarkMissing
-from planner.maintenance.options import promised_s
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema, check_federated
-from planner.seam.binding import Binding, parse_binding
+from planner.seam.binding import Binding, parse_binding, promised_s
 from planner.seam.cut import Pin
 from planner.seam.resolver import (
     base_snapshot,

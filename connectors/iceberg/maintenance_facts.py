@@ -28,7 +28,6 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.transforms import VoidTransform
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
@@ -133,19 +132,8 @@ class MaintenanceReader:
         spec_id = loaded.metadata.default_spec_id
         files = tuple(_file_sizes(entries, spec_id))
         deletes = len(entries) - len(files)
-        specs = loaded.metadata.partition_specs
-        unpartitioned = {
-            spec.spec_id
-            for spec in specs
-            if all(isinstance(field.transform, VoidTransform) for field in spec.fields)
-        }
-        has_global = len(specs) > 1 and any(
-            each.content == DataFileContent.EQUALITY_DELETES
-            and each.partition[0] in unpartitioned
-            for each in entries
-        )
         sizes = tuple(each.manifest_length for each in manifests)
-        return HeadFiles(files, sizes, deletes, has_global)
+        return HeadFiles(files, sizes, deletes)
 
     def _read(self, io: FileIO, catalog: str, manifest: ManifestFile) -> tuple[_Entry, ...]:
         key = catalog, manifest.manifest_path

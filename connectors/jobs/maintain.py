@@ -120,7 +120,9 @@ class MaintenanceJob:
         # What is left out for a time waits all the same.
         loop.tell(events.TableSurveyed(table.name, table.facts, upkeep))
         files, _ = upkeep.backlog
-        before = table.grown_from(files, clock_s)
+        # What is not compacted here, as another does it, keeps up with nothing.
+        is_ours = any(isinstance(step, Compaction) for step in upkeep.steps)
+        before = table.grown_from(files if is_ours else 0, clock_s)
         if before is not None:
             loop.tell(events.BacklogGrows(table.name, files, before))
         return table.upkeep

@@ -57,15 +57,11 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class HeadFiles:
-    """The head's files. ``manifests`` are sizes in bytes; ``delete_files`` counts them, deletion vectors one by one.
-
-    ``has_global_deletes``: equality deletes of a spec without partitions, which apply to files of the other specs, too.
-    """
+    """The head's files. ``manifests`` are sizes in bytes; ``delete_files`` counts them, deletion vectors one by one."""
 
     files: tuple[FileSize, ...] = ()
     manifests: tuple[int, ...] = ()
     delete_files: int = 0
-    has_global_deletes: bool = False
 
     @property
     def bytes(self) -> int:

@@ -11,19 +11,21 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from planner.names import TableName
-from planner.seam.binding import MAINTAIN_PREFIX, count_property
+from planner.seam.binding import (
+    DEFAULT_PIN_GRACE_S,
+    MAINTAIN_MODE,
+    MAINTAIN_PREFIX,
+    PIN_GRACE_S,
+    count_property,
+)
 from planner.seam.formats import bad_property
 
 Mode = Literal["off", "auto", "on"]
 
-MODE = MAINTAIN_PREFIX + "mode"
-PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
 MAX_STEP_S = MAINTAIN_PREFIX + "max_step_s"
 #: Written by the removal of orphans, in milliseconds since 1970 by the store's clock: when it last ran.
 ORPHANS_MS = "thermocline-maintain.orphans-ms"
 
-#: Longer than what a server promises by default: a live answer is good for an hour, and an answer may take another.
-DEFAULT_PIN_GRACE_S = 7_200
 #: A step that is lost, to a kill or to a DELETE of another writer, has to be done again.
 DEFAULT_MAX_STEP_S = 60
 #: Written with it: bytes of the files that it removed then.
@@ -56,15 +58,15 @@ def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainO
     Raises:
         BadBinding: an unknown key or a value that does not fit. Maintenance of this table stops; reading does not.
     """
-    allowed = (MODE, PIN_GRACE_S, MAX_STEP_S)
+    allowed = (MAINTAIN_MODE, PIN_GRACE_S, MAX_STEP_S)
     for key in properties:
         if key.startswith(MAINTAIN_PREFIX) and key not in allowed:
             what = f"unknown property {key}; known are {', '.join(allowed)}."
             raise bad_property(table, key, what)
-    mode, modes = properties.get(MODE, "auto"), get_args(Mode)
+    mode, modes = properties.get(MAINTAIN_MODE, "auto"), get_args(Mode)
     if mode not in modes:
-        what = f"property {MODE} is {mode!r}; it must be one of {', '.join(modes)}."
-        raise bad_property(table, MODE, what)
+        what = f"property {MAINTAIN_MODE} is {mode!r}; it must be one of {', '.join(modes)}."
+        raise bad_property(table, MAINTAIN_MODE, what)
     return MaintainOptions(
         mode=mode,  # type: ignore[arg-type]
         pin_grace_s=count_property(table, properties, PIN_GRACE_S) or DEFAULT_PIN_GRACE_S,
@@ -74,15 +76,3 @@ def parse_maintain(table: TableName, properties: Mapping[str, str]) -> MaintainO
         orphan_bytes=count_property(table, properties, ORPHAN_BYTES, least=0),
         own_versions=count_property(table, properties, OWN_VERSIONS),
     )
-
-
-def promised_s(properties: Mapping[str, str]) -> int | None:
-    """Return the grace that servers go by: that of maintenance, or the default where a value does not fit and it stops.
-
-    None: the table is not maintained.
-    """
-    if properties.get(MODE) == "off":
-        return None
-    text = properties.get(PIN_GRACE_S, "")
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    return number or DEFAULT_PIN_GRACE_S

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from planner.errors import BadBinding
 from planner.maintenance.facts import MaintenanceFacts
-from planner.maintenance.options import PIN_GRACE_S
 from planner.names import KAFKA_TIMESTAMP, TableName
 from planner.schema import Column, TableSchema
 from planner.seam.binding import (
+    PIN_GRACE_S,
     RETENTION_COLUMN,
     RETENTION_DAYS,
     Binding,

@@ -25,13 +25,12 @@ from planner.maintenance.facts import MaintenanceFacts
 from planner.maintenance.options import (
     COMPACT,
     DEFAULT_MAX_STEP_S,
-    MODE,
     MaintainOptions,
     parse_maintain,
 )
 from planner.maintenance.retention import due_boundary, text_of
 from planner.schema import Column
-from planner.seam.binding import count_property
+from planner.seam.binding import MAINTAIN_MODE, count_property
 from planner.seam.boundary import RetentionBoundary
 from planner.tiering.triggers import DEFAULT_TARGET_FILE_BYTES, TARGET_FILE_BYTES
 
@@ -267,8 +266,6 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
     options = parse_maintain(facts.table, facts.properties)
     if facts.head is None:
         return Upkeep(options=options)
-    # It is asked for by properties of its own, so no upgrade begins to delete rows.
-    aging = [*_aging(facts, options, situation)]
     rewrites = _rewrites(facts, options, situation)
     compactions = [step for step in rewrites if isinstance(step, Compaction)]
     backlog = (
@@ -276,12 +273,12 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         sum(step.backlog_bytes for step in compactions),
     )
     if options.mode == "off":
-        return Upkeep((), (f"everything: {MODE} = off",), options, backlog)
+        return Upkeep((), (f"everything: {MAINTAIN_MODE} = off",), options, backlog)
     log = [*_log_length(facts, options, situation)]
     withheld: list[str] = []
     is_on = options.mode == "on"
     if not (is_on or situation.by_command or options.compact):
-        why_not = f"only by `thermocline maintain`, or with {COMPACT} = true, as `thermocline create` sets it, or {MODE} = on"
+        why_not = f"only by `thermocline maintain`, or with {COMPACT} = true, as `thermocline create` sets it, or {MAINTAIN_MODE} = on"
         withheld += [f"{TITLES[type(step)]}: {why_not}" for step in (*rewrites, *log)]
         rewrites, log = (), []
     foreign = None if is_on else _foreign(facts, situation)
@@ -289,6 +286,8 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         withheld += [f"{TITLES[type(step)]}: {foreign}" for step in rewrites]
         rewrites = ()
     removals, why = _removals(facts, options, situation)
+    # It is asked for by properties of its own, so no upgrade begins to delete rows.
+    aging = [*_aging(facts, options, situation)]
     return Upkeep((*aging, *rewrites, *log, *removals), (*withheld, *why), options, backlog)
 
 
@@ -313,8 +312,7 @@ def _rewrites(
     if waiting:
         chosen, max_files = next_step(waiting, rules)
         counts = sum(each.files for each in waiting), sum(each.bytes for each in waiting)
-        # Iceberg's action compares each delete with the files of its own spec alone: it would drop those that apply to all.
-        drops = facts.files.delete_files > 0 and not facts.files.has_global_deletes
+        drops = facts.files.delete_files > 0
         due.append(Compaction(chosen, max_files, rules, *counts, drops))
     size = count_property(facts.table, facts.properties, MANIFEST_BYTES)
     manifests = len(facts.files.manifests)
@@ -332,7 +330,9 @@ def _foreign(facts: MaintenanceFacts, situation: Situation) -> str | None:
     if not recent:
         return None
     hours = max(0, situation.now_ms - max(recent)) // 3_600_000
-    return f"another writer rewrote files {hours} h ago; {MODE} = on does it all the same"
+    return (
+        f"another writer rewrote files {hours} h ago; {MAINTAIN_MODE} = on does it all the same"
+    )
 
 
 def _log_length(
@@ -372,7 +372,7 @@ def _removals(
     if not gc_enabled(facts.properties):
         return (), [f"{title}: {GC_ENABLED} = false" for title in removing]
     if options.mode != "on" and not situation.by_command:
-        why = f"only by `thermocline maintain`, or with {MODE} = on"
+        why = f"only by `thermocline maintain`, or with {MAINTAIN_MODE} = on"
         return (), [f"{title}: {why}" for title in removing]
     return steps, [] if broken is None else [f"{TITLES[Expiry]}: {broken}"]
 

@@ -58,6 +58,12 @@ TIER_PREFIX = "thermocline.tier."
 
 #: Properties below are for maintenance alone and change no row (see planner.maintenance.options).
 MAINTAIN_PREFIX = "thermocline.maintain."
+MAINTAIN_MODE = MAINTAIN_PREFIX + "mode"
+PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
+#: Longer than what a server promises by default: a live answer is good for an hour, and an answer may take another.
+DEFAULT_PIN_GRACE_S = 7_200
+#: More is no number of seconds that anything lasts.
+_MAX_DIGITS = 12
 
 #: Mirror of the head's watermark text; never trusted alone (see planner.seam.resolver).
 MIRROR = "thermocline.watermark"
@@ -219,6 +225,18 @@ def count_property(
         what = f"property {key} is {text!r}; it must be a whole number {limit}."
         raise bad_property(table, key, what)
     return int(text)
+
+
+def promised_s(properties: Mapping[str, str]) -> int | None:
+    """Return the grace that servers go by: that of maintenance, or the default where a value does not fit and it stops.
+
+    None: the table is not maintained.
+    """
+    if properties.get(MAINTAIN_MODE) == "off":
+        return None
+    text = properties.get(PIN_GRACE_S, "")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    return (int(text) if is_number else 0) or DEFAULT_PIN_GRACE_S
 
 
 def decoding_key(schema: TableSchema, binding: Binding) -> str:

@@ -54,6 +54,7 @@ def good_us(statements: Statements) -> tuple[int, int]:
         ({"maintain.pin_grace_s": "2000", "maintain.mode": "off"}, HOUR_US, HOUR_US * 3 // 2),
         # Maintenance refuses it, and removes nothing.
         ({"maintain.pin_grace_s": "soon"}, HOUR_US, HOUR_US * 3 // 2),
+        ({"maintain.pin_grace_s": "9" * 5_000}, HOUR_US, HOUR_US * 3 // 2),
     ],
 )
 def test_a_ticket_is_good_no_longer_than_the_grace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import _GeneratorContextManager, closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ class Loads(Catalogs):
 
     def using(
         self, name: str, table: TableName | None = None
-    ) -> AbstractContextManager[Catalog]:
+    ) -> _GeneratorContextManager[Catalog]:
         self.loads += table is not None
         return super().using(name, table)
 

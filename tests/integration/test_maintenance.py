@@ -76,8 +76,12 @@ def test_partitions_are_compacted_by_themselves_and_sorted(lake: SparkLake) -> N
         step = care.step(Compaction)
         assert isinstance(step, Compaction)
         assert [backlog.partition for backlog in step.backlogs] == [(0,)]
-        result = care.target.take(step)
+        target = care.target
+        result = target.take(step)
         assert result.files == 5
+        # Its jobs are those that a cancel ends.
+        tracker = table.session.sparkContext._jsc.sc().statusTracker()
+        assert len(tracker.getJobIdsForTag(target._tag)) > 0
         # The other partition has one file, and it was left alone.
         assert {file.partition for file in care.facts().files.files} == {(0,), (1,)}
         assert len(care.facts().files.files) == 2
@@ -113,8 +117,19 @@ def test_the_watermark_outlives_an_expiry_and_is_no_publish(care: Care) -> None:
     for end in range(100, 600, 100):
         table.tier(end, end)
     before = survey(table.name, table.state())
+    target, staged = table.stage(GeneratedLog((600, 600)))
+    [branch] = table.branches()
+    care.target.take(care.step(Compaction))
+    # An expiry now would hide what lies above the watermark.
+    with pytest.raises(TieringConflict) as refused:
+        care.target.take(care.step(Expiry, hours=24 * 30))
+    assert refused.value.message == (
+        f"{table.name}: another writer committed above the watermark; nothing was expired, plan again."
+    )
     kinds = care.maintain(hours=24 * 30)
-    assert kinds == [Compaction, WatermarkRenewal, Expiry, OrphanRemoval]
+    assert kinds == [WatermarkRenewal, Expiry, OrphanRemoval]
+    # Its job lives: no day has passed.
+    assert table.branches() == [branch]
     state = table.state()
     # Somebody else's expiry after it hides nothing either: the head carries the watermark by itself.
     table.expire_to_one()
@@ -132,24 +147,11 @@ def test_the_watermark_outlives_an_expiry_and_is_no_publish(care: Care) -> None:
     assert mark.publish_outcomes.rows == len(expected_rows(500, 500)) - len(
         expected_rows(400, 400)
     )
-    table.tier(600, 600)
-    mark = table.store.pin(table.name).watermark
-    assert mark is not None
-    assert mark.publish is None
-
-
-def test_a_stage_and_a_publish_around_maintenance(care: Care) -> None:
-    table = care.table
-    for end in range(100, 600, 100):
-        table.tier(end, end)
-    target, staged = table.stage(GeneratedLog((600, 600)))
-    [branch] = table.branches()
-    care.maintain(hours=24 * 30)
-    # Its job lives: no day has passed.
-    assert table.branches() == [branch]
     target.publish(staged)
     assert table.rows() == expected_rows(600, 600)
-    assert table.watermark() == {0: 600, 1: 600}
+    mark = table.store.pin(table.name).watermark
+    assert mark is not None
+    assert (mark.next.as_dict(), mark.publish) == ({0: 600, 1: 600}, None)
 
 
 def test_what_servers_may_still_read_stays(lake: SparkLake) -> None:
@@ -175,20 +177,6 @@ def test_what_servers_may_still_read_stays(lake: SparkLake) -> None:
         assert tagged.snapshot_id is not None
         frame = table.session.read.option("versionAsOf", "month").table(identifier(table.name))
         assert frame.count() == len(expected_rows(100, 100))
-
-
-def test_an_expiry_is_not_begun_over_another_writers_rewrite(care: Care) -> None:
-    table = care.table
-    for end in range(100, 600, 100):
-        table.tier(end, end)
-    care.target.take(care.step(Compaction))
-    assert [type(step) for step in care.steps(hours=24 * 30)][:2] == [WatermarkRenewal, Expiry]
-    expiry = care.step(Expiry, hours=24 * 30)
-    with pytest.raises(TieringConflict) as refused:
-        care.target.take(expiry)
-    assert refused.value.message == (
-        f"{table.name}: another writer committed above the watermark; nothing was expired, plan again."
-    )
 
 
 # --- orphans ---

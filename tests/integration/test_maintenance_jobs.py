@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from connectors.iceberg.maintenance_facts import MaintenanceReader
 from connectors.spark.session import MAINTENANCE_POOL, TIERING_POOL
-from planner.maintenance.steps import Compaction, OrphanRemoval
+from planner.maintenance.steps import OrphanRemoval
 from tests.fixtures.spark import BoundTable, SparkLake
 from tests.harness.maintaining import Care, aged, folder_of
 
@@ -86,15 +86,6 @@ def test_what_is_cancelled_are_the_jobs_of_the_step(care: Care, tmp_path: Path) 
             ours.result(60)
         Path(end).touch()
         assert others.result(60) == 1
-
-
-def test_jobs_of_a_rewrite_have_the_tag(care: Care) -> None:
-    for end in range(100, 600, 100):
-        care.table.tier(end, end)
-    target = care.target
-    target.take(care.step(Compaction))
-    tracker = care.table.session.sparkContext._jsc.sc().statusTracker()
-    assert len(tracker.getJobIdsForTag(target._tag)) > 0
 
 
 def test_orphans_go_a_step_at_a_time(care: Care) -> None:

@@ -235,6 +235,19 @@ def test_a_backlog_that_grew_for_an_hour_is_told() -> None:
     ]
 
 
+def test_a_backlog_that_we_leave_alone_is_not_told() -> None:
+    off = {"thermocline.maintain.mode": "off"}
+    lake = Lake(replace(facts_of(5), properties=off))
+    loop = lake.loop()
+    for clock_s, files in ((0.0, 5), (GROWS_S + 1, 50)):
+        lake.clock_s = clock_s
+        lake.facts = replace(facts_of(files), properties=off)
+        loop.drain()
+    surveys = lake.of(events.TableSurveyed)
+    assert [event.upkeep.backlog[0] for event in surveys] == [5, 50]  # type: ignore[union-attr]
+    assert lake.of(events.BacklogGrows) == []
+
+
 def _backlog() -> Iterator[tuple[int, float]]:
     yield 50, 0.0
     yield 20, 100.0
@@ -310,11 +323,11 @@ def test_what_both_loops_meet_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     for tell in (lines.beside, lines):
         for event in (failed, recovered, removed):
             tell(event)
-    # One that only one of them meets is told each time.
+    # What only one of them meets is a line each time.
     for _ in range(2):
         lines.beside(other)
-    told = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[2] for line in told] == [
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in printed] == [
         "lake.net.flows: another. (next try in 1 s)",
         "works again",
         "is not there any more",

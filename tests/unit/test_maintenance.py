@@ -356,8 +356,11 @@ def test_orphans_are_looked_for_once_a_day() -> None:
 VERSIONS, OWN = "write.metadata.previous-versions-max", "thermocline-maintain.own-versions"
 
 
-def log_length(commits: int, older: int = 0, **properties: str) -> tuple[int, int] | None:
+def log_length(
+    commits: int, older: int = 0, present: int = 100, own: int | None = None
+) -> tuple[int, int] | None:
     """What the log gets for so many commits within the grace, and so many older ones: its length and the table's own."""
+    properties = {VERSIONS: str(present)} | ({} if own is None else {OWN: str(own)})
     log = (*[NOW - GRACE - 1] * older, *[NOW - HOUR] * commits)
     table = facts(HOUR, properties=SWEPT | properties, versions_ms=log)
     steps = plan_upkeep(table, BY_COMMAND).steps
@@ -371,11 +374,11 @@ def log_length(commits: int, older: int = 0, **properties: str) -> tuple[int, in
 def test_the_metadata_log_gets_as_long_as_the_grace() -> None:
     assert log_length(74, older=26) is None
     assert log_length(75, older=25) == (200, 100)
-    assert log_length(150, **{VERSIONS: "200", OWN: "100"}) == (400, 100)
+    assert log_length(150, present=200, own=100) == (400, 100)
     # A publish a minute: it stays.
-    assert log_length(360, **{VERSIONS: "800", OWN: "100"}) is None
-    assert log_length(5_000, **{VERSIONS: "5000", OWN: "100"}) is None
-    assert log_length(5_000, **{VERSIONS: "4000"}) == (5_000, 4_000)
+    assert log_length(360, present=800, own=100) is None
+    assert log_length(5_000, present=5000, own=100) is None
+    assert log_length(5_000, present=4000) == (5_000, 4_000)
     table = facts(HOUR, properties=SWEPT, versions_ms=(NOW,) * 75)
     assert plan_upkeep(table, BY_COMMAND).steps[0].reason == (
         "75 commits within the grace of 7,200 s; write.metadata.previous-versions-max = 200"
@@ -385,12 +388,12 @@ def test_the_metadata_log_gets_as_long_as_the_grace() -> None:
 def test_a_burst_of_commits_lengthens_the_log_for_a_while_only() -> None:
     # A hundred in a second are a hundred, not a pace.
     assert log_length(100) == (200, 100)
-    assert log_length(40, older=160, **{VERSIONS: "200", OWN: "100"}) is None
-    assert log_length(37, older=163, **{VERSIONS: "200", OWN: "100"}) == (100, 100)
-    assert log_length(3, older=997, **{VERSIONS: "3200", OWN: "100"}) == (100, 100)
+    assert log_length(40, older=160, present=200, own=100) is None
+    assert log_length(37, older=163, present=200, own=100) == (100, 100)
+    assert log_length(3, older=997, present=3200, own=100) == (100, 100)
     # What a person set is the table's own.
-    assert log_length(3, **{VERSIONS: "3200"}) is None
-    assert log_length(3, **{VERSIONS: "50", OWN: "100"}) is None
+    assert log_length(3, present=3200) is None
+    assert log_length(3, present=50, own=100) is None
 
 
 def test_manifests_are_written_anew_where_there_are_many_small_ones() -> None:
@@ -418,10 +421,6 @@ def test_each_step_says_why_and_what_it_costs() -> None:
     ]
     assert isinstance(steps[0], Compaction)
     assert steps[0].drops_deletes
-    of_all = replace(table, files=replace(files, has_global_deletes=True))
-    [compaction, *_] = plan_upkeep(of_all, BY_COMMAND).steps
-    assert isinstance(compaction, Compaction)
-    assert not compaction.drops_deletes
     upkeep = plan_upkeep(table, BY_COMMAND)
     assert upkeep.urgency == (2.0,)
     left = upkeep.without({Compaction})

@@ -88,7 +88,7 @@ def command(
         KafkaClusters(clusters) as log,
         closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
         _server(config, chosen.uri, **login) as client,
-        _care_reader(settings, is_wanted=chosen.care) as reader,
+        _care_reader(settings) if chosen.care else nullcontext() as reader,
     ):
         while True:
             now_ms = time.time_ns() // 1_000_000
@@ -114,10 +114,7 @@ def command(
 
 
 @contextmanager
-def _care_reader(settings: Settings, *, is_wanted: bool) -> Iterator[MaintenanceReader | None]:
-    if not is_wanted:
-        yield None
-        return
+def _care_reader(settings: Settings) -> Iterator[MaintenanceReader]:
     from connectors.iceberg.maintenance_facts import MaintenanceReader
 
     with closing(MaintenanceReader(settings.catalogs, catalog_roots(settings))) as reader:

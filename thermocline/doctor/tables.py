@@ -15,12 +15,13 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.probe import TopicFacts, topic_facts
 from planner.column_statistics import STATISTICS, uuids
 from planner.errors import FederationError, PermissionsMismatch, Unavailable
-from planner.maintenance.options import PIN_GRACE_S, parse_maintain
+from planner.maintenance.options import parse_maintain
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.permissions import Identity
 from planner.ports import Log, TopicSource
 from planner.schema import TableSchema
+from planner.seam.binding import PIN_GRACE_S
 from planner.seam.cut import LogBounds, Pin, plan_cut
 from planner.seam.watermark import Watermark
 from planner.statement.references import ResolvedTable

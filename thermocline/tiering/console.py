@@ -29,7 +29,7 @@ class Lines:
         """``bars``: standard error is a terminal; they are drawn while ``progress`` is entered."""
         self._lock = threading.Lock()
         self._over_budget: set[TableName] = set()
-        self._told: dict[tuple[TableName | None, type], tuple[str, bool, float]] = {}
+        self._lines: dict[tuple[TableName | None, type], tuple[str, bool, float]] = {}
         self._bars: dict[TableName, TaskID] = {}
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -91,11 +91,11 @@ class Lines:
         """Whether the other loop told the same of the table a moment ago; note it otherwise."""
         key, now_s = (event.table, type(event)), time.monotonic()
         with self._lock:
-            before = self._told.get(key)
-            is_told = before is not None and before[:2] == (text, not is_beside)
-            if before is not None and is_told and now_s - before[2] < TELL_AGAIN_S:
+            before = self._lines.get(key)
+            is_lines = before is not None and before[:2] == (text, not is_beside)
+            if before is not None and is_lines and now_s - before[2] < TELL_AGAIN_S:
                 return True
-            self._told[key] = text, is_beside, now_s
+            self._lines[key] = text, is_beside, now_s
         return False
 
     def _compare_budget(self, table: TableName, lag: Lag, binding: Binding) -> None:
