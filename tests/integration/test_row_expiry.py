@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 
+from connectors import failpoints
 from connectors.decoding.registry import decoder_for
 from connectors.iceberg.maintenance_facts import MaintenanceReader
 from connectors.jobs.round import RoundResult, tier_once
-from connectors.spark.maintenance import row_expiry
 from connectors.spark.maintenance.target import SparkMaintenance
 from planner.errors import TieringConflict, Unavailable
 from planner.maintenance.steps import RowExpiry, StepResult
@@ -43,7 +43,7 @@ def step(second: int) -> RowExpiry:
 
 
 def expire(table: BoundTable, second: int) -> StepResult:
-    return SparkMaintenance(table.session, table.name, dict).take(step(second))
+    return SparkMaintenance(table.session, table.name, lambda _: ()).take(step(second))
 
 
 def tier(table: BoundTable, *ends: int) -> RoundResult:
@@ -127,7 +127,7 @@ def meet(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
         if point == "before_expired_rows":
             other()
 
-    monkeypatch.setattr(row_expiry.failpoints, "reach", reach)
+    monkeypatch.setattr(failpoints, "reach", reach)
 
 
 def drop_branches(table: BoundTable) -> None:
@@ -213,7 +213,7 @@ def test_maintenance_moves_it_by_the_tables_properties(lake: SparkLake) -> None:
         ahead = SparkMaintenance(
             table.session,
             table.name,
-            reader.locations,
+            care.target.neighbours,
             clock=lambda: dt.datetime.now().timestamp() + 86_400,
         )
         with pytest.raises(Unavailable, match="ahead of the store's"):

@@ -168,7 +168,7 @@ class World:
         left = [
             row
             for row in before
-            if (at := row["kafka_timestamp"]) is None or at >= limit.as_py()  # type: ignore[operator]
+            if (at := row["kafka_timestamp"]) is None or at >= limit.as_py()
         ]
         assert self.whole() == left
         self.events["aged"] += len(left) < len(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ def facts(
     *transforms: str,
     boundary: RetentionBoundary | None = None,
     columns: TableSchema = SCHEMA,
-    **properties: str,
+    properties: Mapping[str, str] | None = None,
 ) -> MaintenanceFacts:
     values = {"thermocline.retention_days": str(days), "thermocline.retention_column": column}
     own = {key: value for key, value in values.items() if value is not None}
@@ -46,7 +47,7 @@ def facts(
         head=1,
         history=History({1: head}),
         committed_ms={1: NOW_MS},
-        properties=own | properties,
+        properties=own | dict(properties or {}),
         refs={MAIN: SnapshotRef(1, is_branch=True)},
         log=((NOW_MS, 1),),
         schema=columns,
@@ -118,7 +119,7 @@ def test_it_moves_once_a_day_and_never_back() -> None:
             "date, timestamp or timestamptz.",
         ),
         (
-            facts(1, **{"thermocline.maintain.pin_grace_s": "86401"}),
+            facts(1, properties={"thermocline.maintain.pin_grace_s": "86401"}),
             "lake.net.flows: property thermocline.retention_days is 1, and thermocline.maintain.pin_grace_s promises what was "
             "current for 86,401 s, which is longer; lower that, or keep rows for more days.",
         ),
@@ -146,7 +147,7 @@ def test_it_comes_first_and_in_any_loop_but_not_where_maintenance_is_off() -> No
     [step, *_] = plan_upkeep(facts(30, "at"), Situation(NOW_MS)).steps
     assert isinstance(step, RowExpiry)
     assert (step.reason, step.column) == ("rows before 2026-10-29 in at", AT)
-    off = facts(30, **{"thermocline.maintain.mode": "off"})
+    off = facts(30, properties={"thermocline.maintain.mode": "off"})
     assert plan_upkeep(off, Situation(NOW_MS, by_command=True)).steps == ()
     present = facts(30, boundary=due_boundary(facts(30), GRACE_S, NOW_MS))
     assert RowExpiry not in map(type, plan_upkeep(present, Situation(NOW_MS)).steps)

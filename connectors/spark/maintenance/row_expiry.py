@@ -213,7 +213,8 @@ class RowExpirer:
         older = expressions.Expressions.lessThan(step.column.name, _value(step))
         strict = expressions.StrictMetricsEvaluator(loaded.schema(), older)
         scan = loaded.newScan().useSnapshot(head).filter(older).includeColumnStats()
-        whole, mixed = [], []
+        whole: list[Any] = []
+        mixed: list[Any] = []
         for task in each(scan.planFiles()):
             # What the partition leaves to be tested of its rows.
             is_by_partition = str(task.residual().op()) == "TRUE"
