@@ -342,8 +342,9 @@ def _log_length(
 
     The number goes by commits that there were, and back to the table's own after a burst of them.
     """
-    present = count_property(facts.table, facts.properties, PREVIOUS_VERSIONS)
-    present = present or _DEFAULT_VERSIONS
+    set_to = count_property(facts.table, facts.properties, PREVIOUS_VERSIONS, least=0)
+    # Iceberg keeps one at least.
+    present = _DEFAULT_VERSIONS if set_to is None else max(1, set_to)
     own = min(options.own_versions or present, present)
     since_ms = situation.now_ms - options.pin_grace_s * 1000
     commits = sum(at_ms >= since_ms for at_ms in facts.versions_ms)

@@ -41,6 +41,7 @@ def good_us(statements: Statements) -> tuple[int, int]:
     planned = statements.plan(session, sql, None, Deadline(60))
     statements._now_us = lambda: NOW_US + HOUR_US // 2
     renewed = statements.renew(session, planned.ticket)
+    assert planned.expires_at_us is not None
     return planned.expires_at_us - NOW_US, renewed.expires_at_us - NOW_US
 
 

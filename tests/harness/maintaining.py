@@ -59,12 +59,16 @@ class Care:
     def maintain(self, hours: float = 0) -> list[type[Step]]:
         """Take steps until none is due; return which."""
         kinds: list[type[Step]] = []
+        is_swept = False
         while steps := self.steps(hours):
-            # The store's clock is that of today.
-            if isinstance(steps[0], OrphanRemoval) and OrphanRemoval in kinds:
+            kind = type(steps[0])
+            # The store's clock is that of today: it is due again, and finds nothing.
+            if kind is OrphanRemoval and is_swept:
                 break
-            self.target.take(steps[0])
-            kinds.append(type(steps[0]))
+            result = self.target.take(steps[0])
+            is_swept = kind is OrphanRemoval and not result.files
+            if kinds[-1:] != [kind] or kind is not OrphanRemoval:
+                kinds.append(kind)
             assert len(kinds) < 20, kinds
         return kinds
 

@@ -36,7 +36,9 @@ def delete_equal(table: BoundTable, offset: int) -> None:
     path = folder_of(table) / "data" / f"delete-{offset}.parquet"
     pq.write_table(pa.table([[offset]], schema=pa.schema([field])), path)
     jvm = java(table.session)
-    ids = table.session.sparkContext._gateway.new_array(jvm.int, 1)
+    gateway = table.session.sparkContext._gateway
+    assert gateway is not None
+    ids = gateway.new_array(jvm.int, 1)
     ids[0] = field_id
     builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(loaded.specs().get(0))
     delete = builder.ofEqualityDeletes(ids).withPath(f"file:{path}").withFormat("parquet")

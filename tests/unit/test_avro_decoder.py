@@ -532,9 +532,14 @@ def test_elements_that_are_read_one_by_one_copy_their_record_once(
     kind: str, column: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a record of many takes the square of its size."""
-    copies = []
+    copies: list[int] = []
     raw = Batch.raw
-    monkeypatch.setattr(Batch, "raw", lambda batch, row: copies.append(row) or raw(batch, row))
+
+    def counted(batch: Batch, row: int) -> bytes:
+        copies.append(row)
+        return raw(batch, row)
+
+    monkeypatch.setattr(Batch, "raw", counted)
     money = '{"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}'
     element = b"\2\5"
     if "map" in kind:

@@ -391,6 +391,9 @@ def test_a_burst_of_commits_lengthens_the_log_for_a_while_only() -> None:
     assert log_length(40, older=160, present=200, own=100) is None
     assert log_length(37, older=163, present=200, own=100) == (100, 100)
     assert log_length(3, older=997, present=3200, own=100) == (100, 100)
+    # Iceberg takes 0 for one.
+    assert log_length(0, present=0) is None
+    assert log_length(1, present=0) == (2, 1)
     # What a person set is the table's own.
     assert log_length(3, present=3200) is None
     assert log_length(3, present=50, own=100) is None
