@@ -26,6 +26,7 @@ NAVIGATION = {
         "security",
         "production",
         "operating",
+        "system-tables",
         "tiering",
         "table-properties",
         "cli",

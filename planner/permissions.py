@@ -130,6 +130,11 @@ class Grant:
         """Whether the number of records is hidden."""
         return self.rows is not None and not _opens(self, KAFKA_OFFSET)
 
+    @property
+    def closes_facts(self) -> bool:
+        """Whether facts of the whole table are closed: they are about hidden rows, too."""
+        return self.rows is not None
+
     def names(self, identity: Identity) -> bool:
         return (
             ANY in self.users
@@ -265,7 +270,7 @@ def view(
     if grant.is_whole:
         return None
     if table.side.is_facts:
-        if grant.rows is not None:
+        if grant.closes_facts:
             tells = "counts" if table.side is Side.SEAM else "tells of"
             raise NotAllowed(
                 f"{table.table}${table.side.value} {tells} rows that you may not see; read the table itself.",

@@ -204,6 +204,8 @@ class Deadline:
         self._clock = clock
         #: By ``clock``.
         self.end_s = clock() + limit_s
+        #: What its statement waits for just now, in a word for people; None: nothing that is known.
+        self.waits_for: str | None = None
 
     @property
     def left_s(self) -> float:

@@ -58,6 +58,19 @@ class PinStatus:
     failing_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogStatus:
+    """One catalog, by the list of its tables. ``age_s``: since it answered last; None: it never did.
+
+    ``error`` and ``failing_s`` as of a ``PinStatus``.
+    """
+
+    name: str
+    age_s: float | None = None
+    error: FederationError | None = None
+    failing_s: float | None = None
+
+
 class PinCache:
     """Pins of the tables in use, and the list of all tables. Thread-safe.
 
@@ -247,6 +260,26 @@ class PinCache:
             for table, outcome in pins
             if outcome is not None
         )
+
+    def catalog_status(self) -> tuple[CatalogStatus, ...]:
+        """Describe every catalog, sorted by name."""
+        now = self._clock()
+        statuses = []
+        for name, listing in sorted(self._all_listings().items()):
+            outcome = listing.outcome
+            if outcome is None:
+                statuses.append(CatalogStatus(name, error=listing.error))
+                continue
+            failing_from = outcome.failing_from
+            statuses.append(
+                CatalogStatus(
+                    name,
+                    now - outcome.confirmed_at,
+                    outcome.error,
+                    None if failing_from is None else now - failing_from,
+                )
+            )
+        return tuple(statuses)
 
     def facts(self, table: TableName) -> PinFacts | None:
         with self._lock:

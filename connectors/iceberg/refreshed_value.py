@@ -78,6 +78,11 @@ class RefreshedValue(Generic[T]):
         self._error: FederationError | None = None
 
     @property
+    def error(self) -> FederationError | None:
+        """What the last read that failed met; None: none did."""
+        return self._error
+
+    @property
     def has_begun(self) -> bool:
         return self.outcome is not None or self._error is not None
 

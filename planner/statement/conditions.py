@@ -38,7 +38,7 @@ T = TypeVar("T")
 _FOLDED = words("""
     + - * trunc date_trunc date_add epoch_ms timezone
     current_localtimestamp now get_current_timestamp transaction_timestamp today current_date
-    make_date make_timestamp make_timestamptz to_timestamp
+    make_date make_timestamp make_timestamptz to_timestamp strptime
     to_years to_months to_weeks to_days to_hours to_minutes to_seconds to_milliseconds to_microseconds
     """)
 

@@ -77,12 +77,24 @@ def unlimited(_user: str | None, _groups: frozenset[str]) -> UserLimits:
     return UserLimits()
 
 
+@dataclass(frozen=True, slots=True)
+class Admins:
+    """Who sees and cancels the statements of all: these users, and those of these groups."""
+
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def have(self, user: str | None, groups: frozenset[str]) -> bool:
+        return user in self.users or not self.groups.isdisjoint(groups)
+
+
 @dataclass(slots=True)
 class ServerPolicy:
     """What may change while a server runs. Read anew by every call; its fields are replaced, never changed."""
 
     access: Access
     limits_of: LimitsOf = unlimited
+    admins: Admins = Admins()
 
 
 class _Due:

@@ -124,6 +124,13 @@ class AccessPolicy:
             _log.error("permissions.%(grant)s on %(table)s: %(why)s", error.facts)
             raise
 
+    def closes_facts(self, session: Session, table: TableName) -> bool:
+        """Whether facts of a whole table are closed to a session, as those of ``$seam`` are."""
+        if self.policy is None:
+            return False
+        grant = self.policy.grant(_identity(session), table)
+        return grant is None or grant.closes_facts
+
     def check_files(self, session: Session, table: TableName) -> None:
         """Make sure that a session may be given a table's files.
 

@@ -143,7 +143,9 @@ class Engine:
         for name, expected in (("enable_external_access", False), ("lock_configuration", True)):
             # All of the result: one that is not read to its end keeps its transaction open, and as long as the
             # oldest transaction is, no dropped table's memory is freed (DuckDB 1.5.5).
-            rows = connection.execute(f"SELECT current_setting('{name}')").fetchall()
+            # By its whole name: the macro of that name tells of no setting but one.
+            sql = f"SELECT system.main.current_setting('{name}')"
+            rows = connection.execute(sql).fetchall()
             if rows != [(expected,)]:
                 raise BadConfig(f"the engine did not take {name} = {str(expected).lower()}.")
 

@@ -10,6 +10,7 @@ zone, and lets constant arguments fold as before.
   sits inside an argument, so the built-in cannot be evaluated first.
 * ``date_bin`` is what Postgres and the Grafana plugin call ``time_bucket``. A bin starts at 1970 where no origin is
   given, as in other servers of that plugin, not on a Monday as in ``time_bucket``.
+* ``current_setting`` tells the session's time zone, for each argument.
 * ``like_linear`` and its kin replace LIKE where DuckDB's matcher would try every position for every ``%``
   (a 3,000 character text and five wildcards ran for minutes); RE2 is linear.
 """
@@ -80,6 +81,7 @@ _MACROS = (
     f"current_localtime() AS {_TIME}::TIMESTAMP::TIME",
     f"current_localtimestamp() AS {_TIME}::TIMESTAMP",
     f"age(a) AS system.main.age({_TIME}::DATE::TIMESTAMP, a), (a, b) AS system.main.age(a, b)",
+    "current_setting(a) AS system.main.current_setting('TimeZone')",
     f"thermocline_cut() AS CAST(getvariable('{CUT_VARIABLE}') AS VARCHAR)",
     "date_bin(a, b) AS system.main.time_bucket(a, b, TIMESTAMP '1970-01-01'), "
     "(a, b, c) AS system.main.time_bucket(a, b, c)",

@@ -120,7 +120,7 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         if limits.answer_timeout_s is not None:
             self.call.expire(limits.answer_timeout_s)
         self.call.watch(context.is_cancelled)
-        deadline = Deadline(limits.timeout_s, self.call.cancellation)
+        deadline = self.call.deadline = Deadline(limits.timeout_s, self.call.cancellation)
         return Request(client, self.call, limits, deadline)
 
     def sending_headers(self) -> dict[str, str]:

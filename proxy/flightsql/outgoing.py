@@ -29,7 +29,8 @@ MAX_BATCH_BYTES = 2 << 20
 _HEADER_BYTES = MAX_MESSAGE_BYTES - 3_500_000
 
 #: ``bi``: views and large texts as plain ones, hugeint = double, and times with a zone without it, as UTC tells them.
-PROFILES = ("arrow", "bi")
+#: ``grafana``: that, all decimals as double, times and dates as nanoseconds, times of a day as text.
+PROFILES = ("arrow", "bi", "grafana")
 #: HUGEINT, which sums of integers are, arrives as decimal(38, 0) or as double.
 HUGEINTS = ("decimal", "double")
 UNITS = ("s", "ms", "us", "ns")
@@ -50,6 +51,8 @@ class Shape:
     plain: bool
     hugeint_as_double: bool
     timestamp_unit: str | None
+    #: Types that Grafana's plugin knows.
+    for_grafana: bool = False
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the answer; metadata and nullability stay."""
@@ -75,6 +78,13 @@ class Shape:
             return self._type(kind.value_type)
         if self.hugeint_as_double and kind == _HUGEINT:
             return pa.float64()
+        if self.for_grafana:
+            if types.is_decimal(kind):
+                return pa.float64()
+            if types.is_date(kind):
+                return pa.timestamp(self.timestamp_unit or "ns")
+            if types.is_time(kind) or types.is_null(kind):
+                return pa.string()
         if types.is_timestamp(kind):
             zone = None if self.plain else kind.tz
             return pa.timestamp(self.timestamp_unit or kind.unit, zone)
@@ -98,12 +108,14 @@ class Shape:
 def shape_of(session: Session) -> Shape | None:
     """What the session has chosen; None: answers go out as they are."""
     options = session.options
-    plain = options.get("profile") == "bi"
+    profile = options.get("profile", "arrow")
+    plain, for_grafana = profile != "arrow", profile == "grafana"
     hugeint = options.get("hugeint", "double" if plain else "decimal")
-    unit = options.get("timestamp_unit")
+    unit = options.get("timestamp_unit", "ns" if for_grafana else None)
     if not (plain or hugeint == "double" or unit is not None):
         return None
-    return Shape(plain, hugeint == "double", None if unit is None else str(unit))
+    unit = None if unit is None else str(unit)
+    return Shape(plain, hugeint == "double", unit, for_grafana)
 
 
 def shaped_schema(session: Session, schema: pa.Schema) -> pa.Schema:

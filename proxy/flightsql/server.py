@@ -27,6 +27,7 @@ from proxy.flightsql.middleware import CallGate, Handshake
 from proxy.flightsql.service import FlightAnswer, Request, ServerState, Service
 from proxy.flightsql.state.calls import Call, Calls
 from proxy.flightsql.state.sessions import SessionOptions, Sessions
+from proxy.flightsql.state.statement_list import EndedStatements, StatementList
 from proxy.flightsql.state.streams import StreamQueue
 from proxy.ops.call_record import Journal
 
@@ -72,18 +73,21 @@ class ServerOptions(SessionOptions):
     max_queued: int = 256
     stream_wait_s: float = 5.0
     journals: Sequence[Journal] = ()
+    #: Whether those who see a statement see its text, as in the audit log.
+    audit_text: bool = False
 
 
 class FlightSqlServer:
     """A listening server. ``port`` is the real one, also if 0 was asked for."""
 
     def __init__(
-        self, listen: _Listen, address: Address, gate: CallGate, streams: StreamQueue
+        self, listen: _Listen, address: Address, gate: CallGate, server: ServerState
     ) -> None:
         #: Lets callers of other protocols in, too.
         self.gate = gate
+        self.statements = server.statements
         self._listen = listen
-        self._streams = streams
+        self._streams = server.streams
         self._changing = threading.Lock()
         self._flight = listen(address.port, address.tls)
         self.port: int = self._flight.port
@@ -172,12 +176,14 @@ def start(
     Raises:
         BadConfig: the address cannot be listened on, or the certificate is not usable.
     """
-    calls = Calls(journals=options.journals)
+    ended = EndedStatements(with_text=options.audit_text)
+    calls = Calls(journals=(*options.journals, ended.records.note))
     sessions = Sessions(backend.browser, policy, options, clock_s)
+    statements = StatementList(calls, sessions, policy, ended)
     streams = StreamQueue(
         options.max_streams, wait_s=options.stream_wait_s, max_waiting=options.max_queued
     )
-    server = ServerState(sessions, streams, calls.check_open, blame or Blame())
+    server = ServerState(sessions, statements, streams, calls.check_open, blame or Blame())
     service = Service(backend, options.product, server)
     gate = CallGate(sessions, calls, policy, Rate(clock_s))
     host = address.host
@@ -194,7 +200,7 @@ def start(
             ) from error
 
     try:
-        return FlightSqlServer(listen, address, gate, streams)
+        return FlightSqlServer(listen, address, gate, server)
     except BadConfig:
         calls.close(0)
         raise

@@ -28,12 +28,14 @@ from proxy.flightsql.state.calls import Call
 from proxy.flightsql.state.client_session import (
     ClientSession,
     Statement,
+    UnknownHandle,
     endpoints,
     is_whole,
     max_message_bytes,
     with_settings,
 )
 from proxy.flightsql.state.sessions import Sessions
+from proxy.flightsql.state.statement_list import StatementList
 from proxy.flightsql.state.streams import StreamQueue
 from proxy.session import Deadline, Planned, Prepared, Session
 
@@ -71,6 +73,7 @@ class ServerState:
     """What calls go by. ``check_open`` raises where nothing new may begin; what was planned before is still fetched."""
 
     sessions: Sessions
+    statements: StatementList
     streams: StreamQueue
     check_open: Callable[[], None]
     blame: Blame
@@ -238,11 +241,25 @@ class Service:
         if change is None:
             return False
         self._server.begin(request, sql)
+        if change.cancels is not None:
+            self._cancel(request, change.cancels)
         settings = dict(change.settings) | self._schema_settings(client.session, change.path)
         if settings:
             self.sessions.configure(client, with_settings(client.session, settings.items()))
         request.call.record.ended()
         return True
+
+    def _cancel(self, request: Request, statement_id: str) -> None:
+        """Give up a running statement.
+
+        Raises:
+            UnknownHandle: none that the caller may cancel runs under this id.
+        """
+        request.call.record.cancels = statement_id
+        if not self._server.statements.cancel(request.client.session, statement_id):
+            raise UnknownHandle(
+                f"There is no running statement {statement_id[:80]!r} of yours."
+            )
 
     def _update(self, request: Request, message: Any, rows: Iterable[pa.RecordBatch]) -> bytes:
         refuse_transaction(message)
@@ -301,7 +318,9 @@ class Service:
         blame.check(opened_in.user)
         most = blame.most(opened_in.user, limits.max_streams)
         with request.deadline.paused():
+            request.deadline.waits_for = "slot"
             self._server.streams.take(call, opened_in.user, most)
+            request.deadline.waits_for = None
         # In this order: a cancel marks the ticket first and looks for calls second.
         call.ticket = ticket
         request.client.fetched(ticket)

@@ -1,6 +1,6 @@
 """SQL about the session rather than about tables: what tools send and no engine is needed for.
 
-SET, RESET, USE and transactions change the session or nothing; SHOW becomes a query over ``information_schema``. Only
+SET, RESET, USE and transactions change the session or nothing, CANCEL QUERY ends another statement; SHOW becomes a query over ``information_schema``. Only
 whole statements of a known form are taken; the backend refuses the rest by name.
 """
 
@@ -20,7 +20,19 @@ from proxy.session import OptionValue, Session
 _MAX_CHARS = 64_000
 #: What such a statement begins with: looked at first, since most statements are queries.
 _FIRST_WORDS = frozenset(
-    ("ABORT", "BEGIN", "COMMIT", "END", "RESET", "ROLLBACK", "SET", "SHOW", "START", "USE")
+    (
+        "ABORT",
+        "BEGIN",
+        "CANCEL",
+        "COMMIT",
+        "END",
+        "RESET",
+        "ROLLBACK",
+        "SET",
+        "SHOW",
+        "START",
+        "USE",
+    )
 )
 #: Sent by tools at connect, for other servers; they change nothing that an answer here depends on.
 _IGNORED = frozenset(
@@ -66,11 +78,13 @@ _ASKS_FUNCTIONS = re.compile(r"\s*+SELECT\s++(?P<items>\w[^;]*+);?+\s*+", re.IGN
 class Change:
     """A statement without an answer: what it sets, None for "back to the default".
 
-    ``path`` is what USE names: a catalog, a schema, or both; the levels of a schema are one name or several.
+    ``path`` is what USE names: a catalog, a schema, or both; the levels of a schema are one name or several. ``cancels`` is
+    the id of the statement that CANCEL QUERY names.
     """
 
     settings: Mapping[str, OptionValue | None]
     path: tuple[str, ...] = ()
+    cancels: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +107,9 @@ def change_of(sql: str) -> Change | None:
     if _TRANSACTION.fullmatch(_words(tokens)):
         return Change({})
     first = tokens[0].word
+    if first == "CANCEL":
+        is_one = len(tokens) == 3 and tokens[1].word == "QUERY" and not tokens[2].word
+        return Change({}, cancels=tokens[2].value) if is_one else None
     if first == "USE":
         path = tuple(token.value for token in tokens[1::2])
         return Change({}, path) if _is_name(tokens[1:]) else None

@@ -50,6 +50,7 @@ class AuditLog:
             **_who(record),
             **({} if about is None else self._what(about)),
             **({} if record.table is None else {"table": record.table[:_MAX_CHARS]}),
+            **({} if record.cancels is None else {"cancels": record.cancels[:_MAX_CHARS]}),
             "rows": record.rows,
             "bytes": record.bytes,
             "seconds": round(record.seconds, 6),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -52,7 +54,12 @@ class CallRecord:
         self.is_executed = False
         #: The table that an Iceberg engine loads.
         self.table: str | None = None
+        #: The statement it cancels.
+        self.cancels: str | None = None
+        #: Characters of the statement, or bytes of its ticket: what the record holds on to.
+        self.size = 0
         self._began_s = time.monotonic()
+        self._ended_s: float | None = None
         self._streaming_since_s: float | None = None
         self._sql: str | None = None
         self._about: Callable[[], TicketSummary] | None = None
@@ -69,19 +76,32 @@ class CallRecord:
         return self._sql is not None or self._about is not None
 
     @property
+    def state(self) -> str:
+        """What a call of a statement does: ``planning``, ``running`` (until rows can be read) or ``streaming``."""
+        if self._about is None:
+            return "planning"
+        return "streaming" if self.is_streaming else "running"
+
+    @property
     def seconds(self) -> float:
+        """Time that the call took, or takes so far."""
+        return (time.monotonic() if self._ended_s is None else self._ended_s) - self._began_s
+
+    @property
+    def age_s(self) -> float:
+        """Time since the call came."""
         return time.monotonic() - self._began_s
 
     def entered(self, session: Session, peer: str) -> None:
         self.session, self.peer = session, peer
 
     def asks(self, sql: str) -> None:
-        self._sql = sql
+        self._sql, self.size = sql, len(sql)
 
     def redeems(self, ticket: bytes, about: Callable[[], TicketSummary]) -> None:
         """Note the ticket a call came with; ``about`` opens it, once the call is over."""
         self._id = hashlib.sha256(ticket).hexdigest()[:_ID_DIGITS]
-        self._about = about
+        self._about, self.size = about, len(ticket)
 
     def streams(self) -> None:
         """Note that rows can be read: from here on a client may leave them."""
@@ -97,6 +117,8 @@ class CallRecord:
         return self._streaming_since_s is not None
 
     def over(self) -> None:
+        if self._ended_s is None:
+            self._ended_s = time.monotonic()
         if self._streaming_since_s is not None:
             self.steps["stream"] = time.monotonic() - self._streaming_since_s
             self._streaming_since_s = None
@@ -131,6 +153,35 @@ class CallRecord:
         if self._about is not None:
             return self._about()
         return None if self._sql is None else TicketSummary(self._sql, {})
+
+
+class EndedRecords:
+    """Records of statements that ended lately, until they are taken. Thread-safe."""
+
+    def __init__(self, most: int, max_bytes: int) -> None:
+        """``max_bytes`` of texts and tickets; the oldest go first."""
+        self._most, self._max_bytes = most, max_bytes
+        self._lock = threading.Lock()
+        self._records: deque[CallRecord] = deque()
+        self._bytes = 0
+
+    def note(self, record: CallRecord) -> None:
+        """Keep a call that is over; a ``Journal``."""
+        if record.outcome is None or record.session is None or not record.is_statement:
+            return
+        with self._lock:
+            self._records.append(record)
+            self._bytes += record.size
+            while len(self._records) > self._most or self._bytes > self._max_bytes:
+                self._bytes -= self._records.popleft().size
+
+    def take(self) -> list[CallRecord]:
+        """Return them, oldest first, and forget them."""
+        with self._lock:
+            records = list(self._records)
+            self._records.clear()
+            self._bytes = 0
+        return records
 
 
 #: Where a record goes when its call is over.

@@ -39,6 +39,7 @@ from planner.ticket import Ticket, TicketTable, padded
 from proxy.access.fairness import PlanningQueue
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
+from proxy.catalog.system_tables import SystemTables
 from proxy.engine.errors import with_tables
 from proxy.engine.macros import When
 from proxy.engine.result import MaterializedResult, Result, StatementStream
@@ -131,7 +132,8 @@ class Statements:
         self.cutter = SnapshotCutter(sources)
         self._parser = StatementParser(sources.engine, sources.pins, self.access)
         self._cache = StatementCache()
-        self._relations = Relations(sources, self.browser, self.access)
+        self.system = SystemTables()
+        self._relations = Relations(sources, self.browser, self.access, self.system)
         self._signatures = Signatures(self._relations)
         self._threads = ThreadPool()
         self._planning = PlanningQueue()

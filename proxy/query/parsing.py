@@ -13,7 +13,7 @@ from planner.errors import RequestError, UnknownTable, UnsupportedStatement
 from planner.names import Side, TableName
 from planner.reading.needs import StatementNeeds
 from planner.seam.time_travel import names_cut
-from planner.statement.ast import Node
+from planner.statement.ast import Node, fold
 from planner.statement.conditions import Positions, conjuncts
 from planner.statement.dotted_names import AddressableTable, Path, may_name_paths
 from planner.statement.gate import check_text
@@ -29,6 +29,7 @@ from planner.statement.rewrite import apply, rewrite
 from planner.statement.shapes import Lifts, Template, TextShape
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import INFORMATION_SCHEMA, listing_of
+from proxy.catalog.system_tables import SYSTEM, system_table_of
 from proxy.engine.engine import Engine, PrintedStatement
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
@@ -36,6 +37,8 @@ from proxy.session import Session
 
 #: Catalog and schema of names that have none.
 _SearchPath: TypeAlias = tuple[str | None, str | None]
+#: Schema and name.
+Listing: TypeAlias = tuple[str, str]
 _NO_LIFTS = Lifts(TextShape(""))
 
 
@@ -51,10 +54,10 @@ class ParsedStatement:
     tables: tuple[ResolvedTable, ...]
     #: The statement as it came; of one that is filled in, its first.
     tree: Node
-    #: What each name in it means, but for those of information_schema.
+    #: What each name in it means, but for those of information_schema and system.
     resolved: Mapping[TableReference, ResolvedTable]
-    #: Tables of information_schema, by their names there.
-    browsed: tuple[str, ...] = ()
+    #: Tables of information_schema and system, with the schema before the name.
+    browsed: tuple[Listing, ...] = ()
     #: The relation of each reference; with the path of each where names may have one before them.
     relations: Mapping[TableReference, str] = field(default_factory=dict)
     paths: Mapping[TableReference, Path] = field(default_factory=dict)
@@ -219,6 +222,8 @@ class _Tree:
     document: Node
     references: tuple[TableReference, ...]
     lifts: Lifts
+    #: It names nothing but tables of ``system``, which are of no catalog.
+    is_of_system: bool
 
     @property
     def values(self) -> tuple[int | str, ...]:
@@ -243,16 +248,16 @@ class _Tree:
         names: dict[ResolvedTable, str] = {}
         meant: dict[TableReference, ResolvedTable] = {}
         relations: dict[TableReference, str] = {}
-        browsed: dict[str, str] = {}
+        browsed: dict[Listing, str] = {}
         paths: dict[TableReference, Path] = {}
         for reference in self.references:
-            listing = listing_of(reference)
+            listing = _listing_of(reference)
             if listing is not None:
                 if reference.at is not None:
                     raise UnsupportedStatement(f"{reference} has no versions; leave AT out.")
                 relations[reference] = browsed.setdefault(listing, listing_name(listing))
                 catalog = reference.catalog or path[0] or ""
-                paths[reference] = (catalog, INFORMATION_SCHEMA, listing)
+                paths[reference] = (catalog, *listing)
                 continue
             table = resolve(reference, path[0] or "", path[1] or "", tables)
             if Side.BOTH is table.side is not side and table.at is None:
@@ -307,6 +312,9 @@ class StatementParser:
         if not tree.references:
             # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
             return self._once.get(("bounded", sql), tree.bounded, chars=len(sql))
+        if tree.is_of_system:
+            # What a server does can be asked while no catalog answers.
+            return self._resolved(text, path, side, ())
         tables = self.access.visible(session, self.pins.tables())
         read = partial(self._resolved, text, path, side)
         try:
@@ -330,7 +338,9 @@ class StatementParser:
         shape = TextShape.of(sql)
         lifted = self._lifted(shape)
         tree = None if lifted is None else self._once.cached(("tree", shape.key(lifted)), _Tree)
-        if tree is None or not (tree.references and self.pins.has_listed):
+        if tree is None or not tree.references or tree.is_of_system:
+            return None
+        if not self.pins.has_listed:
             return None
         values = shape.values(tree.lifts.numbers)
         is_other = values != tree.values
@@ -382,7 +392,10 @@ class StatementParser:
         elif lifted != lifts.numbers:
             lifts = Lifts(shape)
             self._once.keep(("lifted", shape.outline), (), chars=len(sql))
-        return _Tree(sql, document, references(document), lifts)
+        named = references(document)
+        listings = map(_listing_of, named)
+        is_of_system = bool(named) and all(each and each[0] == SYSTEM for each in listings)
+        return _Tree(sql, document, named, lifts, is_of_system)
 
     def _resolved(
         self, text: _Text, path: _SearchPath, side: Side, tables: Collection[TableName]
@@ -437,6 +450,20 @@ def _sortable(key: CutKey) -> tuple[str, str]:
     return ("", "") if key[1] is None else (key[1].unit, key[1].expression)
 
 
-def listing_name(name: str) -> str:
-    """The same for a table of information_schema."""
-    return f"__tc:{INFORMATION_SCHEMA}.{name}"
+def listing_name(listing: Listing) -> str:
+    """The same for a table of information_schema or system."""
+    return f"__tc:{'.'.join(listing)}"
+
+
+def _listing_of(reference: TableReference) -> Listing | None:
+    """Which of the tables that every server has a reference means; None: one of a catalog."""
+    schema = fold(reference.schema or "")
+    named = _LISTINGS.get(schema)
+    name = None if named is None else named(reference)
+    return None if name is None else (schema, name)
+
+
+_LISTINGS: Mapping[str, Callable[[TableReference], str | None]] = {
+    INFORMATION_SCHEMA: listing_of,
+    SYSTEM: system_table_of,
+}

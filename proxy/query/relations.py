@@ -34,12 +34,13 @@ from planner.statement.expansion_limits import Breadth, check_breadth
 from planner.statement.references import CutKey, ResolvedTable
 from proxy.access.policy import AccessPolicy, VisibleTable
 from proxy.catalog.browser import LISTING_SCHEMAS, Browser, listing_rows
+from proxy.catalog.system_tables import SYSTEM, SYSTEM_SCHEMAS, SystemTables
 from proxy.engine.describe import Parameter, bound
 from proxy.engine.engine import Engine
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsing import ParsedStatement, listing_name, relation_name
+from proxy.query.parsing import Listing, ParsedStatement, listing_name, relation_name
 from proxy.session import WAITED_FOR_TAIL, Deadline, Prepared, Session
 from proxy.tail.segment import LeasedTail
 from proxy.tail.tails import Tails
@@ -64,6 +65,7 @@ class Relations:
     sources: Sources
     browser: Browser
     access: AccessPolicy
+    system: SystemTables = field(default_factory=SystemTables)
     _once: StatementCache = field(default_factory=StatementCache, init=False)
 
     def empty(
@@ -81,7 +83,7 @@ class Relations:
         return [
             Relation(relation_name(table), self._empty(session, table, pin_or_cut[table.key]))
             for table in parsed.tables
-        ] + [Relation(listing_name(name), LISTING_SCHEMAS[name]) for name in parsed.browsed]
+        ] + [Relation(listing_name(each), _schema_of(each)) for each in parsed.browsed]
 
     def reads(
         self,
@@ -131,6 +133,7 @@ class Relations:
         Waits for the tails, no longer than until the deadline.
         """
         tails: dict[CutKey, LeasedTail] = {}
+        deadline.waits_for = "tail"
         check = partial(deadline.check, WAITED_FOR_TAIL)
         for table, read in reads.items():
             if read.tail and table.key not in tails:
@@ -139,10 +142,11 @@ class Relations:
                         read.cut, check, read.columns.names, _leased(read), read.any_rows
                     )
                 )
+        deadline.waits_for = None
         return [
             self._relation(session, table, read, tails.get(table.key))
             for table, read in reads.items()
-        ] + [self._listing(name, session) for name in parsed.browsed]
+        ] + [self._listing(each, session, deadline) for each in parsed.browsed]
 
     def shares(
         self,
@@ -238,9 +242,19 @@ class Relations:
         side = side_of(table, pin_or_cut)
         return schema_of(side, self.visible_table(session, table, pin_or_cut).schema)
 
-    def _listing(self, name: str, session: Session) -> Relation:
-        rows = listing_rows(name, self.browser, session)
-        return Relation(listing_name(name), rows.schema, (ArrowRelation(rows),))
+    def _listing(self, listing: Listing, session: Session, deadline: Deadline) -> Relation:
+        schema, name = listing
+        rows = (
+            self.system.rows(name, session, deadline)
+            if schema == SYSTEM
+            else listing_rows(name, self.browser, session)
+        )
+        return Relation(listing_name(listing), rows.schema, (ArrowRelation(rows),))
+
+
+def _schema_of(listing: Listing) -> pa.Schema:
+    schema, name = listing
+    return SYSTEM_SCHEMAS[name] if schema == SYSTEM else LISTING_SCHEMAS[name]
 
 
 def _leased(read: TableRead) -> Sequence[OffsetRange]:

@@ -13,10 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from connectors.iceberg.maintenance_facts import MaintenanceReader
+from connectors.table_care import with_care
+from connectors.table_standings import TableStatus
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS
 from thermocline.cli import app
-from thermocline.table_status import TableStatus, with_care
 
 Run = Callable[..., Result]
 

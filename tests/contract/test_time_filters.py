@@ -50,6 +50,8 @@ FORMS = [
     ("Grafana", "ts >= to_timestamp(1775037600) AND ts < to_timestamp(1775041200)", "2026-04-01 10:00"),
     ("Grafana", "ts >= epoch_ms(1775037600000)", "2026-04-01 10:00"),
     ("Superset", "ts >= TIMESTAMP '2026-04-01 10:00:00.000000'", "2026-04-01 10:00"),
+    # As planner.statement.postgres_forms makes it of TO_TIMESTAMP('2026-04-01 10', 'YYYY-MM-DD HH24').
+    ("Superset", "ts >= CAST(strptime('2026-04-01 10', '%Y-%m-%d %H') AS TIMESTAMP WITH TIME ZONE)", "2026-04-01 10:00"),
     ("Superset", "ts >= CAST('2026-04-01 10:00:00' AS TIMESTAMP)", "2026-04-01 10:00"),
     ("Metabase", "ts >= timestamp with time zone '2026-04-01 10:00:00.000Z'", "2026-04-01 10:00"),
     ("Power BI", "ts >= TIMESTAMP '2026-04-01 10:00:00'", "2026-04-01 10:00"),

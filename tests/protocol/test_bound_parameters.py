@@ -140,6 +140,16 @@ def test_enums_bins_and_bare_parts_reach_a_driver(cursor: adbc.Cursor) -> None:
     assert cursor.fetchall() == [("a", ["b"], 3, dt.datetime(2024, 2, 29, 10))]
 
 
+def test_what_tools_write_for_postgres_is_answered(cursor: adbc.Cursor) -> None:
+    cursor.execute("SET time_zone = 'America/New_York'")
+    cursor.execute(
+        "SELECT pg_catalog.version() = version() AS v, current_setting('TimeZone') AS z, count(*) AS c "
+        "FROM lake.net.flows WHERE \"at\" >= TO_TIMESTAMP('2024-02-28 19:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') "
+        "AND id = 1"
+    )
+    assert cursor.fetchall() == [(True, "America/New_York", 1)]
+
+
 def test_jdbc_binds_whole_numbers_and_reads_times_as_objects(
     jdbc: Jdbc, iceberg_server: SqlServer
 ) -> None:

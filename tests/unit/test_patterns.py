@@ -31,6 +31,7 @@ import planner.explain
 import planner.names
 import planner.sql_text
 import planner.statement.gate
+import planner.statement.postgres_forms
 import planner.statement.references
 import planner.statement.rewrite
 import planner.tiering.write_plan
@@ -72,6 +73,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/seam/freshness.py parse_wait_for": (lambda text: parse_wait_for(f"a/0:1{text}"), r"[,\s]+"),
     "planner/statement/gate.py _COSTLY_FORMAT": over(planner.statement.gate, "_COSTLY_FORMAT", "search"),
     "planner/statement/gate.py _QUOTED": over(planner.statement.gate, "_QUOTED", "findall"),
+    "planner/statement/postgres_forms.py _PIECE": over(planner.statement.postgres_forms, "_PIECE", "match"),
     "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
     "planner/statement/rewrite.py _POSITION": over(planner.statement.rewrite, "_POSITION", "sub"),
     "connectors/syntax_trees.py _POSITION": over(connectors.syntax_trees, "_POSITION", "sub"),

@@ -63,6 +63,32 @@ def test_bi_tools_get_types_they_read(column: pa.Array, plain: pa.DataType) -> N
 
 
 @pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)), pa.array([1.5, None])),
+        (pa.array([Decimal(7)], pa.decimal128(38, 0)), pa.array([7.0])),
+        (
+            pa.array([dt.date(2024, 2, 29)]),
+            pa.array([dt.datetime(2024, 2, 29)], pa.timestamp("ns")),
+        ),
+        (pa.array([AT], pa.timestamp("us", "UTC")), pa.array([AT], pa.timestamp("ns"))),
+        (pa.array([dt.time(12, 30, 15)]), pa.array(["12:30:15.000000"])),
+        (pa.array(["a"]).dictionary_encode(), pa.array(["a"])),
+        (pa.array([7], pa.uint8()), pa.array([7], pa.uint8())),
+    ],
+)
+def test_grafana_gets_types_that_its_plugin_knows(column: pa.Array, values: pa.Array) -> None:
+    assert shaped(column, profile="grafana").equals(values)
+
+
+def test_what_is_set_beside_a_profile_holds() -> None:
+    column = pa.array([AT], pa.timestamp("us"))
+    assert shaped(column, profile="grafana", timestamp_unit="ms").type == pa.timestamp("ms")
+    sums = pa.array([Decimal(7)], pa.decimal128(38, 0))
+    assert shaped(sums, profile="grafana", hugeint="decimal").type == pa.float64()
+
+
+@pytest.mark.parametrize(
     "column",
     [
         pa.array([Decimal("1.50")], pa.decimal128(38, 2)),

@@ -25,12 +25,21 @@ AT_REFUSED = (
     "AT on table flows takes VERSION => a snapshot id or the text of a cut, or TIMESTAMP => a time made of "
     "literals and now(); no columns, no parameters."
 )
+SETTING_REFUSED = "current_setting tells 'TimeZone' alone; ask for other settings with SHOW."
 REFUSED = {
     "SELECT * FROM read_csv('x')": "function read_csv is not supported.",
     "SELECT * FROM flows, Read_Csv('x')": "function read_csv is not supported.",
     "SELECT getenv('x')": "function getenv is not supported.",
-    "SELECT main.current_setting('x')": "function current_setting is not supported.",
+    "SELECT main.current_setting('TimeZone')": "function current_setting is not supported.",
+    "SELECT current_setting('temp_directory')": SETTING_REFUSED,
+    "SELECT current_setting('Time' || 'Zone')": SETTING_REFUSED,
+    "SELECT current_setting(name) FROM flows": SETTING_REFUSED,
+    "SELECT current_setting('TimeZone', true)": SETTING_REFUSED,
+    "SELECT pg_catalog.current_setting('TimeZone')": "function current_setting is not supported.",
     "SELECT system.main.now()": "function now is not supported.",
+    "SELECT pg_catalog.now()": "function now is not supported.",
+    "SELECT system.version()": "function version is not supported.",
+    "SELECT x.pg_catalog.version()": "function version is not supported.",
     "SELECT nosuch(1) OVER () FROM flows": "function nosuch is not supported.",
     "SELECT sum(id) EXPORT_STATE FROM flows": "EXPORT_STATE is not supported.",
     'WITH "/etc/passwd" AS (SELECT 1) SELECT 1': "'/etc/passwd' is not supported as a name of WITH.",

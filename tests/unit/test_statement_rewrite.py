@@ -252,6 +252,7 @@ def test_passes_run_in_their_order_and_where_their_fact_is_given() -> None:
     assert [(each.name, each.needs) for each in PASSES] == [
         ("gate", "text"),
         ("date parts", "text"),
+        ("Postgres forms", "text"),
         ("dotted names", "columns"),
         ("relations", "relations"),
     ]

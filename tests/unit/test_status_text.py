@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from connectors.flight_server import NoServer
-from planner.errors import UnknownTable
+from connectors.table_standings import PartitionStanding, TableStatus, TailReading
 from planner.maintenance.standing import CareStanding
+from planner.names import TableName
+from proxy.catalog.system_tables import TAILS
 from thermocline.client import Client
-from thermocline.commands.status import _document, _show, _with_tail
-from thermocline.table_status import PartitionStanding, TableStatus, TailReading
+from thermocline.commands.status import _document, _show
+from thermocline.served_standings import standings_of
 
 PART = PartitionStanding(0, log_start=5, watermark=10, log_end=40, lag=30, headroom=5)
 FLOWS = TableStatus(
@@ -32,23 +33,50 @@ FLOWS = TableStatus(
 
 
 class Answers:
-    """Stands for a client: answers each statement with these rows, or fails."""
+    """Stands for a client: answers each statement with these rows."""
 
-    def __init__(self, *rows: dict[str, Any], error: Exception | None = None) -> None:
-        self._rows, self._error = rows, error
-        self.statements: list[str] = []
+    def __init__(self, *rows: dict[str, Any]) -> None:
+        self._rows = rows
 
-    def rows(self, sql: str) -> Iterator[dict[str, Any]]:
-        self.statements.append(sql)
-        if self._error is not None:
-            raise self._error
+    def rows(self, _sql: str) -> Iterator[dict[str, Any]]:
         yield from self._rows
 
 
-def read(answers: Answers) -> TailReading:
-    tail = _with_tail(FLOWS, cast("Client", answers)).tail
-    assert tail is not None
-    return tail
+#: The same table as a row of a server's.
+SERVED = dict.fromkeys(TAILS.names) | {
+    "table_catalog": "lake",
+    "table_schema": "net",
+    "table_name": "flows",
+    "state": "ok",
+    "topic": "flows",
+    "snapshot_id": 7,
+    "kafka_partition": 0,
+    "log_start": 5,
+    "watermark": 10,
+    "log_end": 40,
+    "lag": 30,
+    "headroom": 5,
+    "tail_read_offsets": 12,
+    "tail_rest_s": 8.0,
+    "table_lag": 30,
+    "table_lag_bytes": 6_000,
+    "lag_s": 90.0,
+    "retention_s": 3_600.0,
+    "headroom_s": 3_510.0,
+    "is_kept_by_size": False,
+    "accepted_gap_offsets": 2,
+    "skipped_records": 0,
+    "accepted_snapshots": 0,
+    "published_rows": 10,
+    "published_dead": 1,
+    "published_skipped": 0,
+    "published_tombstones": 0,
+}
+NAME = TableName("lake", ("net",), "flows")
+
+
+def served(*rows: dict[str, Any], names: tuple[TableName, ...] = ()) -> list[TableStatus]:
+    return standings_of(cast("Client", Answers(*rows)), names)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *tables: TableStatus) -> list[str]:
@@ -98,35 +126,54 @@ def test_no_table_says_how_to_make_one(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_share_in_memory_stands_before_the_notes(
     tail: TailReading, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = _with_tail(FLOWS, cast("Client", Answers(vars_of(tail))))
+    status = replace(FLOWS, tail=tail)
     titles, _, line, *_ = printed(capsys, status)
     assert titles.split()[-4:] == ["HEADROOM", "IN", "MEMORY", "NOTES"]
     assert f"  {text}  2 offsets" in line
 
 
-def vars_of(tail: TailReading) -> dict[str, Any]:
-    return {
-        "offsets": tail.offsets,
-        "read_offsets": tail.read_offsets,
-        "rest_s": tail.rest_s,
-    }
+def test_a_servers_rows_are_what_catalog_and_broker_would_say() -> None:
+    publish = {"rows": 10, "dead": 1, "skipped": 0, "tombstones": 0}
+    expected = replace(FLOWS, tail=TailReading(30, 12, 8.0), last_publish=publish)
+    second = SERVED | {"kafka_partition": 1, "lag": 0, "tail_read_offsets": 0}
+    assert served(SERVED) == [expected]
+    [status] = served(SERVED, second, SERVED | {"table_name": "hosts"}, names=(NAME,))
+    assert (len(status.partitions), status.lag, status.tail) == (2, 30, expected.tail)
 
 
-def test_a_server_is_asked_for_the_seam_by_its_quoted_name() -> None:
-    answers = Answers({"offsets": 30, "read_offsets": 12, "rest_s": 8.0})
-    assert read(answers) == TailReading(30, 12, 8.0)
-    assert answers.statements[0].endswith('FROM "lake"."net"."flows$seam"')
-
-
-def test_a_server_that_does_not_tell_is_a_note_and_one_that_is_gone_an_end(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("row", "kind", "text"),
+    [
+        (
+            {"state": "failing", "error": "TailGap", "error_text": "lake.net.flows: lost."},
+            "TailGap",
+            "lake.net.flows: lost.",
+        ),
+        (
+            {"state": "closed", "advice": "Read the table itself."},
+            "NotAllowed",
+            "lake.net.flows: Read the table itself.",
+        ),
+    ],
+)
+def test_a_table_without_numbers_is_an_error_with_its_class(
+    row: dict[str, Any], kind: str, text: str
 ) -> None:
-    refused = UnknownTable("there is no table lake.net.flows.", table="lake.net.flows")
-    assert read(Answers(error=refused)).error == refused.message
-    status = _with_tail(FLOWS, cast("Client", Answers(error=refused)))
+    bare = {name: value for name, value in SERVED.items() if name.startswith("table_")}
+    [status] = served(dict.fromkeys(TAILS.names) | bare | row)
+    assert (status.error_class, status.error, status.partitions) == (kind, text, ())
+
+
+def test_a_table_that_a_server_does_not_show_is_named() -> None:
+    [status] = served(names=(NAME,))
+    assert (status.table, status.error_class) == ("lake.net.flows", "UnknownTable")
+
+
+def test_what_has_stopped_a_tail_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    [status] = served(SERVED | {"state": "stopped", "advice": "Reading its tail has stopped."})
+    assert status.tail is not None
+    assert status.tail.error == "Reading its tail has stopped."
     assert "; the server" in printed(capsys, status)[2]
-    with pytest.raises(NoServer):
-        read(Answers(error=NoServer("nobody")))
 
 
 def test_names_of_the_document_are_promised() -> None:

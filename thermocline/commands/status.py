@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.errors import FederationError
-from planner.names import Side, TableName
+from planner.names import TableName
 from thermocline.catalog_access import catalog_roots
 from thermocline.config.settings import load
 from thermocline.connect import connect_server, login_options
@@ -23,9 +24,8 @@ from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
     from connectors.iceberg.maintenance_facts import MaintenanceReader
-    from thermocline.client import Client
+    from connectors.table_standings import TableStatus, TailReading
     from thermocline.config.settings import Settings
-    from thermocline.table_status import TableStatus, TailReading
 
 EXAMPLES = """\b
 Examples:
@@ -35,10 +35,6 @@ Examples:
   thermocline status --watch 5
   thermocline status --server "$THERMOCLINE_URI"
 """
-_READ = (
-    "SELECT coalesce(sum(tail_offsets), 0)::BIGINT AS offsets, sum(tail_read_offsets)::BIGINT AS read_offsets, "
-    "max(tail_rest_s) AS rest_s"
-)
 
 
 @options
@@ -55,7 +51,7 @@ class StatusOptions:
     uri: str | None = option(
         "--server",
         metavar="URI",
-        help="Show in IN MEMORY how far this server has read each tail, too.",
+        help="Ask this server; IN MEMORY is how far it has read each tail.",
     )
 
 
@@ -69,36 +65,20 @@ def command(
 ) -> None:
     """Show watermark, log and lag of every bound table, as broker and catalog say now.
 
-    LAG counts offsets that are not tiered yet: an upper bound of records. BYTES is estimated from the first of
-    them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
+    With --server, a server is asked instead (its system.tails), as of a second or so ago; then no catalog and no broker
+    need be in the settings. LAG counts offsets that are not tiered yet: an upper bound of records. BYTES is estimated from
+    the first of them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
     lost before they are tiered. Exit code 6 when a table does not answer.
 
     With --care: files and bytes that wait to be compacted, bytes compacted within an hour by bytes published, the oldest
     snapshot, what the last look for orphans removed, and how long ago maintenance last did something.
     """
-    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
-    from connectors.iceberg.store import IcebergStore
-    from connectors.kafka.clusters import KafkaClusters
-    from thermocline.table_status import standings, with_care
-
-    settings = load(config).require_catalogs()
+    if chosen.care and chosen.uri is not None:
+        raise click.UsageError("--care reads the tables' own files; leave out --server.")
     names = [TableName.parse(text) for text in tables]
-    clusters = settings.require_clusters()
-    with (
-        KafkaClusters(clusters) as log,
-        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
-        _server(config, chosen.uri, **login) as client,
-        _care_reader(settings) if chosen.care else nullcontext() as reader,
-    ):
+    with _answering(config, chosen.uri, is_with_care=chosen.care, **login) as answer:
         while True:
-            now_ms = time.time_ns() // 1_000_000
-            statuses = standings(
-                store, log, names or store.tables(), clusters=clusters, now_ms=now_ms
-            )
-            if client is not None:
-                statuses = [_with_tail(status, client) for status in statuses]
-            if reader is not None:
-                statuses = with_care(statuses, reader, now_ms)
+            statuses = answer(names)
             if chosen.as_json:
                 click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
@@ -113,38 +93,54 @@ def command(
         raise SystemExit(6)
 
 
-@contextmanager
+@contextlib.contextmanager
+def _answering(
+    config: str | None,
+    uri: str | None,
+    *,
+    is_with_care: bool,
+    user: str | None,
+    token: str | None,
+) -> Iterator[Callable[[Sequence[TableName]], list[TableStatus]]]:
+    """Ask a server where one is named, else catalogs and brokers."""
+    if uri is not None:
+        from thermocline.served_standings import standings_of
+
+        with connect_server(config, uri=uri, local=False, user=user, token=token) as client:
+            yield partial(standings_of, client)
+        return
+    if user or token:
+        raise click.UsageError("--user and --token are for a --server; name it.")
+    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
+    from connectors.iceberg.store import IcebergStore
+    from connectors.kafka.clusters import KafkaClusters
+    from connectors.table_care import with_care
+    from connectors.table_standings import standings
+
+    settings = load(config).require_catalogs()
+    clusters = settings.require_clusters()
+    with (
+        KafkaClusters(clusters) as log,
+        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+        _care_reader(settings) if is_with_care else nullcontext() as reader,
+    ):
+
+        def answer(names: Sequence[TableName]) -> list[TableStatus]:
+            now_ms = time.time_ns() // 1_000_000
+            statuses = standings(
+                store, log, names or store.tables(), clusters=clusters, now_ms=now_ms
+            )
+            return statuses if reader is None else with_care(statuses, reader, now_ms)
+
+        yield answer
+
+
+@contextlib.contextmanager
 def _care_reader(settings: Settings) -> Iterator[MaintenanceReader]:
     from connectors.iceberg.maintenance_facts import MaintenanceReader
 
     with closing(MaintenanceReader(settings.catalogs, catalog_roots(settings))) as reader:
         yield reader
-
-
-def _server(
-    config: str | None, uri: str | None, *, user: str | None, token: str | None
-) -> AbstractContextManager[Client | None]:
-    if uri is None:
-        if user or token:
-            raise click.UsageError("--user and --token are for a --server; name it.")
-        return nullcontext()
-    return connect_server(config, uri=uri, local=False, user=user, token=token)
-
-
-def _with_tail(status: TableStatus, client: Client) -> TableStatus:
-    from connectors.flight_server import NoServer
-    from planner.sql_text import identifier
-    from thermocline.table_status import TailReading
-
-    name = TableName.parse(status.table)
-    relation = ".".join(map(identifier, (name.catalog, name.schema, name.side(Side.SEAM).name)))
-    try:
-        [row] = client.rows(f"{_READ} FROM {relation}")
-    except NoServer:
-        raise
-    except FederationError as error:
-        return replace(status, tail=TailReading(error=error.message))
-    return replace(status, tail=TailReading(**row))
 
 
 def _document(status: TableStatus) -> dict[str, Any]:

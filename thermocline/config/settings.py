@@ -115,6 +115,13 @@ class Server(_Section):
         )
 
 
+class AdminSettings(_Section):
+    """Who sees and cancels the statements of all."""
+
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
 class AccessSettings(_Section):
     """Who may call, and over what. Files are PEM, but for the credentials; see docs/security.md."""
 
@@ -130,6 +137,7 @@ class AccessSettings(_Section):
     jwt_algorithms: tuple[str, ...] = ("RS256", "ES256")
     jwt_user_claim: str = "sub"
     jwt_groups_claim: str | None = None
+    admins: AdminSettings = AdminSettings()
     allow_insecure_public: bool = False
     session_idle_s: float = Field(default=1800.0, gt=0)
     max_sessions_per_user: int = Field(default=1000, ge=1)

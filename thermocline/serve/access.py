@@ -15,7 +15,7 @@ from proxy.access.authentication.credentials import Credentials
 from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
 from proxy.access.authentication.lockout import Lockout
-from proxy.access.limits import LimitsOf, UserLimits
+from proxy.access.limits import Admins, LimitsOf, UserLimits
 from proxy.flightsql.server import Tls
 from thermocline.config.settings import AccessSettings, Limits, Settings
 
@@ -81,6 +81,11 @@ def tls(settings: Settings) -> Tls | None:
     )
     authority = None if own.tls_client_ca is None else _pem("tls_client_ca", own.tls_client_ca)
     return Tls(certificate, key, authority)
+
+
+def admins(settings: Settings) -> Admins:
+    own = settings.access.admins
+    return Admins(frozenset(own.users), frozenset(own.groups))
 
 
 def limits_of(settings: Settings) -> LimitsOf:

@@ -18,12 +18,15 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.registry.decoders import Decoders
 from connectors.registry.facts import SchemaReports
 from connectors.registry.registries import SchemaRegistries
+from connectors.table_standings import BrokerFacts
+from connectors.table_survey import TableSurvey
 from proxy.access.limits import Blame, ServerPolicy
 from proxy.engine.engine import Engine, StoreAccess
 from proxy.flightsql.server import Address, FlightSqlServer, ServerOptions, start
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.schema_registries import SchemaRegistryStates
 from proxy.ops.states import ProcessState, States, degraded, reading
+from proxy.ops.table_list import TableList
 from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
 from proxy.process.watchdog import Watchdog
@@ -32,7 +35,7 @@ from proxy.query.relations import Sources
 from proxy.tail.reader.child import Ingestion
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
 from thermocline.config.settings import Settings
-from thermocline.serve.access import access, limits_of, tls
+from thermocline.serve.access import access, admins, limits_of, tls
 from thermocline.serve.auditing import open_journal
 from thermocline.serve.components import Components, running_tails
 from thermocline.serve.permissions import policy
@@ -135,6 +138,13 @@ def running_components(
             default_path=(next(iter(settings.catalogs)), "default"),
         )
         stack.callback(statements.close)
+        survey = TableSurvey(
+            *(store, pins, statements.sources.bounds),
+            lambda: BrokerFacts(settings.clusters),
+        )
+        stack.callback(survey.stop)
+        lists = TableList(survey, pins, tails, statements.access)
+        statements.system.makers.update(lists.makers())
         statements.access.policy = policy(settings, statements.access.expression)
         yield Components(
             *(statements, pins, tails, keeper, watchdog, store, engine, registries, decoders)
@@ -204,7 +214,7 @@ def running_server(
         flight = start(
             components.statements,
             Address(server.host, server.port, tls(settings)),
-            ServerPolicy(access(settings), limits_of(settings)),
+            ServerPolicy(access(settings), limits_of(settings), admins(settings)),
             ServerOptions(
                 product(),
                 max_streams=server.max_streams,
@@ -213,9 +223,11 @@ def running_server(
                 idle_timeout_s=settings.access.session_idle_s,
                 session_secret=server.secret,
                 journals=(metrics.read, audit),
+                audit_text=server.audit_text,
             ),
             blame,
         )
+        components.statements.system.makers.update(flight.statements.makers())
         watchdog.farewell = flight.give_up
         metrics.running.set_function(lambda: flight.streaming)
         stuck = threading.Event()

@@ -18,7 +18,7 @@ from planner.errors import BadConfig, Unavailable
 from proxy.flightsql.server import FlightSqlServer
 from proxy.query.executor import Statements
 from thermocline.config.settings import AccessSettings, Settings, own_sections
-from thermocline.serve.access import access, limits_of, tls
+from thermocline.serve.access import access, admins, limits_of, tls
 from thermocline.serve.permissions import policy
 
 _log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ _IDENTITY = {"server.users", "access.credentials_file", "access.allow_insecure_p
 }
 _LIMITS = {
     "limits",
+    "access.admins",
     "server.max_streams",
     "server.max_queued",
     "server.queue_wait_s",
@@ -111,6 +112,7 @@ class Reloader:
             max_queued=server.max_queued,
             stream_wait_s=server.queue_wait_s,
         )
+        self._server.gate.policy.admins = admins(settings)
         self._statements.ticket_ttl_s = server.ticket_ttl_s
 
     def _watch(self) -> None:

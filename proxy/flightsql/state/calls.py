@@ -71,6 +71,8 @@ class Call:
         self._lock = threading.Lock()
         self._left: Callable[[], bool] | None = None
         self._answer: Deadline | None = None
+        #: Of its statement.
+        self.deadline: Deadline | None = None
         #: Whose share the call counts in.
         self.owner: Hashable = None
         #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
@@ -106,6 +108,13 @@ class Call:
     def awaits_client(self) -> bool:
         """Whether it is its client's turn, to send or to read."""
         return self._awaits is not None
+
+    @property
+    def waits_for(self) -> str | None:
+        """What its statement waits for, in a word for people."""
+        if self.awaits_client:
+            return "client"
+        return None if self.deadline is None else self.deadline.waits_for
 
     def hangs(self) -> bool:
         """Whether the call was given up a while ago, and its client is still waited for."""
@@ -232,6 +241,10 @@ class Calls:
                 journal(record)
             except Exception:  # noqa: BLE001  the client has its answer; only the line is lost
                 _log.exception("call %s was not written down", record.id)
+
+    def live(self) -> tuple[Call, ...]:
+        with self._changed:
+            return tuple(self._live)
 
     @property
     def streaming(self) -> int:

@@ -77,6 +77,7 @@ class ClientSession:
     key: Key
     identity: Caller
     session: Session
+    opened_s: float
     used_s: float
     calls: set[Call] = field(default_factory=set)
     cookies: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_COOKIES))

@@ -41,6 +41,16 @@ class SessionOptions:
     session_secret: bytes | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """``idle_s``: since its last call ended; 0 while one runs. ``calls`` run now."""
+
+    session: Session
+    open_s: float
+    idle_s: float
+    calls: int
+
+
 class Sessions:
     """All sessions of a server. Thread-safe."""
 
@@ -174,6 +184,20 @@ class Sessions:
         with self._lock:
             return tuple(call for call in client.calls if call.ticket in tickets)
 
+    def states(self) -> list[SessionState]:
+        """Describe all sessions, least recently used first."""
+        with self._lock:
+            now_s = self._clock_s()
+            return [
+                SessionState(
+                    client.session,
+                    now_s - client.opened_s,
+                    0.0 if client.calls else now_s - client.used_s,
+                    len(client.calls),
+                )
+                for client in self._clients.values()
+            ]
+
     def _leave(self, client: ClientSession, call: Call) -> None:
         with self._lock:
             client.calls.discard(call)
@@ -220,8 +244,9 @@ class Sessions:
         with self._lock:
             self._expire()
             self._make_room(identity)
+            now_s = self._clock_s()
             client = self._clients.setdefault(
-                key, ClientSession(key, identity, session, self._clock_s())
+                key, ClientSession(key, identity, session, now_s, now_s)
             )
             self._of_user.setdefault(session.user, OrderedDict())[key] = client
             return client
