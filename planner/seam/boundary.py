@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner.schema import Column, TableSchema
+from planner.schema import Column, TableSchema, has_equal_values
 
 _DAY_US = 86_400_000_000
 
@@ -42,6 +42,11 @@ class RetentionBoundary:
         by_id = (each for each in schema.columns if each.field_id == self.field_id)
         column = next(by_id, None)
         return column if column is not None and holds_times(column) else None
+
+    def is_of_same_records(self, before: TableSchema, after: TableSchema) -> bool:
+        """Whether the same records are too old under two schemas of a table: its column has equal values, or is in neither."""
+        columns = [each for each in map(self.column, (before, after)) if each is not None]
+        return not columns or (len(columns) == 2 and has_equal_values(*columns))
 
     def expired(self, rows: pa.RecordBatch | pa.Table, schema: TableSchema) -> pa.Array | None:
         """Return which of the rows of ``schema`` are too old; None: none is."""
