@@ -71,6 +71,7 @@ SERVED = dict.fromkeys(TAILS.names) | {
     "published_dead": 1,
     "published_skipped": 0,
     "published_tombstones": 0,
+    "published_expired": 0,
 }
 NAME = TableName("lake", ("net",), "flows")
 
@@ -133,7 +134,7 @@ def test_the_share_in_memory_stands_before_the_notes(
 
 
 def test_a_servers_rows_are_what_catalog_and_broker_would_say() -> None:
-    publish = {"rows": 10, "dead": 1, "skipped": 0, "tombstones": 0}
+    publish = {"rows": 10, "dead": 1, "skipped": 0, "tombstones": 0, "expired": 0}
     expected = replace(FLOWS, tail=TailReading(30, 12, 8.0), last_publish=publish)
     second = SERVED | {"kafka_partition": 1, "lag": 0, "tail_read_offsets": 0}
     assert served(SERVED) == [expected]
@@ -162,6 +163,11 @@ def test_a_table_without_numbers_is_an_error_with_its_class(
     bare = {name: value for name, value in SERVED.items() if name.startswith("table_")}
     [status] = served(dict.fromkeys(TAILS.names) | bare | row)
     assert (status.error_class, status.error, status.partitions) == (kind, text, ())
+
+
+def test_a_server_of_before_an_outcome_counts_none_of_it() -> None:
+    [status] = served({name: SERVED[name] for name in SERVED if name != "published_expired"})
+    assert [status] == served(SERVED)
 
 
 def test_a_table_that_a_server_does_not_show_is_named() -> None:
