@@ -15,6 +15,7 @@ from planner.maintenance.facts import MaintenanceFacts
 from planner.maintenance.steps import (
     Compaction,
     OrphanRemoval,
+    RowExpiry,
     Situation,
     Step,
     StepResult,
@@ -27,7 +28,7 @@ from planner.names import TableName
 IN_VAIN_S = 3_600.0
 #: A backlog that grew all this time is told.
 GROWS_S = 3_600.0
-#: How long a step is left out for which another writer was first, in a loop: it would be first again.
+#: How long a step is left out for which another writer was first, in a loop: it would be first again. One over old rows: ``IN_VAIN_S``.
 CONFLICT_S = 60.0
 #: Another writer may be first several times in a row.
 _CONFLICTS = 5
@@ -143,14 +144,16 @@ class MaintenanceJob:
         try:
             return events.StepDone(table.name, step, self._take(table, step, loop))
         except StalePlan as error:
-            table.out_until_s[type(step)] = loop.clock() + CONFLICT_S
+            # Rows that are too old may be a rewrite of much of the table, in vain each time.
+            wait_s = IN_VAIN_S if isinstance(step, RowExpiry) else CONFLICT_S
+            table.out_until_s[type(step)] = loop.clock() + wait_s
             loop.tell(events.RoundRefused(table.name, error))
             return None
         except (RequestError, Inconsistent, ColdStoreUnavailable) as error:
-            # Orphans need other tables to be read, and a right to delete; rewrites and expiry must not wait for that.
-            if not isinstance(step, OrphanRemoval):
+            # Orphans need other tables to be read, and a right to delete, old rows room; what else is due must not wait for that.
+            if not isinstance(step, OrphanRemoval | RowExpiry):
                 raise
-            table.out_until_s[OrphanRemoval] = loop.clock() + IN_VAIN_S
+            table.out_until_s[type(step)] = loop.clock() + IN_VAIN_S
             loop.tell(events.StepRefused(table.name, step, error))
             return None
 
