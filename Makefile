@@ -7,7 +7,7 @@ DOCS   := .venv-docs
 ARGS   ?=
 KILLS  ?= 1000
 WORKERS ?= 4
-COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package thermocline-client --no-header
 
 # Bytecode is kept, whatever the environment says: else each of some hundred interpreters of a test run compiles all of this.
 export PYTHONDONTWRITEBYTECODE :=
@@ -22,17 +22,17 @@ define asked
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars classes check lint unit cover format test soak demo example bench docs wheel lock clean
+.PHONY: help setup jars classes check lint unit cover format test soak tools demo example bench docs wheel lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## the virtual environment, from pinned requirements with hashes
-$(STAMP): requirements.txt pyproject.toml
+$(STAMP): requirements.txt pyproject.toml clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Thermocline needs Python 3.11 or newer; `$(PYTHON)` is %d.%d. Run: make PYTHON=/path/to/python3.11 ..." % v[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e clients/python
 	@touch $@
 
 jars: $(STAMP)  ## Kafka, Iceberg and JDBC jars, resolved once into the user's cache
@@ -66,12 +66,15 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 
 test: $(STAMP) classes $(DOCS)/.installed  ## everything: check and floors of coverage, then real Kafka, Iceberg, Spark and stock clients
 	@$(MAKE) --no-print-directory -j2 lint cover
-	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS))
+	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak and not tools" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS))
 	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
 soak: $(STAMP) classes  ## the long seeded runs, and unit tests with other examples than each time's
 	$(BIN)/python -m pytest -q tests/unit -n 2 --hypothesis-profile=other
 	THERMOCLINE_KILLS=$(KILLS) $(BIN)/python -m pytest tests -m soak --timeout=0 $(ARGS)
+
+tools: $(STAMP)  ## what people connect with, each in an environment of its own from the package index
+	$(BIN)/python -m pytest tests -m tools --timeout=0 $(ARGS)
 
 demo: $(STAMP)  ## real Kafka, Iceberg, Spark, Flight SQL on this machine: ARGS="--seconds 90 --check"
 	$(BIN)/thermocline demo $(ARGS)
@@ -91,8 +94,9 @@ $(DOCS)/.installed: docs/requirements.txt
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
 	@touch $@
 
-wheel: $(STAMP)  ## what `pip install thermocline` installs, in dist
+wheel: $(STAMP)  ## what `pip install thermocline` installs, in dist: the server's wheel and its client's
 	$(BIN)/python -m hatchling build -t wheel
+	cd clients/python && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 	@ls dist/*.whl
 
 lock: $(STAMP)  ## resolve all requirements again (hashes, no index addresses)

@@ -1,7 +1,8 @@
 """Small statements of many clients at once, beside a bare Flight SQL server over plain DuckDB, in turns.
 
 None of the clients waits between statements, and they are on the same cores. No text is sent twice: points by the id of one of
-the hot rows, and ``SELECT <number>``. What varies least on a machine that does other things is the processor time of a statement.
+the hot rows, and ``SELECT <number>``; but for cursors that are kept, prepared once. What varies least on a machine that does other
+things is the processor time of a statement.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _POINT = (
     f"SELECT id, src, dst, bytes FROM {{table}} WHERE id = {{key}} AND bytes < {NEW_NUMBER}"
 )
 _WAYS = {"text alone": True, "new cursor": False}
+#: Cursors that each client keeps, each with a text of its own.
+_CURSORS = 10
 
 
 @click.command()
@@ -100,6 +103,20 @@ def _questions(
             for table in (str(TABLE), "hot")
         )
         yield f"hot point, {way}", ours, bare
+    few = list(points.items())[:_CURSORS]
+    ours, bare = (
+        [
+            Question(
+                "kept",
+                _point(table, key).replace(NEW_NUMBER, str(10**13)),
+                row,
+                has_cursor=True,
+            )
+            for key, row in few
+        ]
+        for table in (str(TABLE), "hot")
+    )
+    yield "hot point, kept cursor", ours, bare
     number = [Question("number", f"SELECT {NEW_NUMBER}", None, text_alone=True)]
     yield "no table, text alone", number, number
 

@@ -92,7 +92,10 @@ def _serve(
     report: Report, rows: Sequence[dict[str, Any]], count: int, turns: int, seed: int
 ) -> None:
     """Measure on real parts, over as many records as ``count`` says: the rows again and again."""
-    first, later = (json.dumps(_schema(more, [*FIELDS])) for more in (0, 1))
+    texts = [
+        json.dumps(_schema(more, [*FIELDS])) for more in range(formats_served.VERSIONS + 1)
+    ]
+    first, later = texts[0], [(text, f"more{at}") for at, text in enumerate(texts[1:])]
     with formats_served.running_parts(seed) as parts:
         empty = formats_served.Topic("Avro", ())
         schema_id = parts.register(empty, first)
@@ -108,7 +111,7 @@ def _serve(
                 parts.create(each, SCHEMA.payload)
                 parts.produce(each)
             topics.append(topic)
-        formats_served.measure(report, parts, topics, (later, "more0"), turns)
+        formats_served.measure(report, parts, topics, later, turns)
 
 
 def _measure(

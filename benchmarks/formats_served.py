@@ -1,7 +1,7 @@
 """The same rows as Avro and as JSON on real parts: what it takes a server to follow them, and Spark to tier them.
 
-Processor time in turns, since other work on the machine slows both. One figure is time that passes: from a registered version to
-its column in answers.
+Processor time in turns, since other work on the machine slows both. Two figures are time that passes: from a registered version
+to its column in answers, and of statements while versions become columns, beside windows in which none does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean, median
 
 import adbc_driver_flightsql.dbapi as adbc
 from confluent_kafka import Producer
@@ -37,6 +39,7 @@ from planner.names import TableName
 from planner.schema import Column
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat, JsonFormat, RecordFormat
+from planner.tiering.triggers import MAX_AGE_S
 from thermocline.commands.create import first_watermark
 from thermocline.demo.broker import Broker
 from thermocline.demo.registry import RegistryProcess
@@ -50,6 +53,12 @@ _COLUMN_S = 120.0
 _POLL_S = 0.1
 _PUBLISHES = 4
 _WARM_ROWS = 1_000
+#: A tierer looks at versions every ten seconds.
+_WINDOW_S = 15.0
+#: What was produced stays in the tail while statements are measured.
+_TIER_OPTIONS = {MAX_AGE_S: "3600"}
+#: Versions that come while statements are asked, one in a window.
+VERSIONS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,8 @@ class Parts:
         admin.create_topics([NewTopic(topic.name, _PARTITIONS, 1)])[topic.name].result(_FLUSH_S)
         binding = Binding(topic.name, form)
         mark = first_watermark(self.world.bounds(topic.name), binding)
-        create_table(self.world.catalogs, NewTable(topic.table, list(columns), binding), mark)
+        new = NewTable(topic.table, list(columns), binding, properties=_TIER_OPTIONS)
+        create_table(self.world.catalogs, new, mark)
 
     def produce(self, topic: Topic) -> None:
         producer = Producer(
@@ -136,10 +146,10 @@ def measure(
     report: Report,
     parts: Parts,
     topics: Sequence[Topic],
-    later: tuple[str, str],
+    later: Sequence[tuple[str, str]],
     turns: int,
 ) -> None:
-    """Add the figures; both topics have as many records. ``later`` is a version that comes, and its new column."""
+    """Add the figures; both topics have as many records. ``later`` are versions that come, each with its new column."""
     count = len(topics[0].values)
     follow = _followed(parts, topics, turns)
     for name, took in follow.items():
@@ -152,8 +162,20 @@ def measure(
     ratio = tier["JSON"] / tier["Avro"]
     report.figure("tiering rate, Avro / JSON, by CPU", ratio, "x", at_least=1.3)
     [avro] = [each for each in topics if each.format == "Avro"]
-    took_s = _column_s(parts, avro, *later)
+    parts.produce(avro)
+    (text, column), *others = later
+    config, log = parts.config(), parts.world.folder / "tier.log"
+    with serving(config, parts.world.folder / "column.log") as server, _tier(config, log):
+        took_s = _column_s(parts, avro, server.uri, text, column)
+        windows = _windows(parts, avro, server.uri, others)
     report.figure("version registered to its column in answers", took_s, "s", at_most=15)
+    report.details[
+        "ms of a statement, in windows of which each second one has a new version"
+    ] = [1e3 * each for each in windows]
+    quiet = map(mean, pairwise(windows[::2]))
+    slowed = median(one / other for one, other in zip(windows[1::2], quiet, strict=True))
+    what = "time of a statement while a version becomes a column / while none does"
+    report.figure(what, slowed, "x", at_most=1.1)
 
 
 def _followed(parts: Parts, topics: Sequence[Topic], turns: int) -> dict[str, float]:
@@ -207,19 +229,42 @@ def _rounds(tierer: Tierer, topic: Topic, follower: SchemaFollower) -> Iterator[
     return tierer.rounds(len(topic.values) // _PUBLISHES, topic.table, follower)
 
 
-def _column_s(parts: Parts, topic: Topic, text: str, column: str) -> float:
-    """Return the seconds from the registration of a version to the first answer with its column, ``tier`` running."""
-    config = parts.config()
-    log = parts.world.folder / "tier.log"
-    with serving(config, parts.world.folder / "column.log") as server, _tier(config, log):
-        parts.register(topic, text)
-        began = time.monotonic()
-        while time.monotonic() < began + _COLUMN_S:
-            with contextlib.suppress(adbc.Error):
-                _ask(server.uri, f"SELECT count({column}) FROM {topic.table}")
-                return time.monotonic() - began
-            time.sleep(_POLL_S)
-    raise RuntimeError(f"no column came: see {log}")
+def _column_s(parts: Parts, topic: Topic, uri: str, text: str, column: str) -> float:
+    """Return the seconds from the registration of a version to the first answer with its column."""
+    parts.register(topic, text)
+    began = time.monotonic()
+    while time.monotonic() < began + _COLUMN_S:
+        with contextlib.suppress(adbc.Error):
+            _ask(uri, f"SELECT count({column}) FROM {topic.table}")
+            return time.monotonic() - began
+        time.sleep(_POLL_S)
+    raise RuntimeError(f"no column {column} came: see {parts.world.folder}")
+
+
+def _windows(
+    parts: Parts, topic: Topic, uri: str, versions: Sequence[tuple[str, str]]
+) -> list[float]:
+    """Return the mean seconds of a statement in windows: one without a version before and after each that has one."""
+    sql = f"SELECT count(*), max(packets) FROM {topic.table}"
+    with adbc.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
+
+        def window() -> float:
+            began, count = time.perf_counter(), 0
+            while (took := time.perf_counter() - began) < _WINDOW_S:
+                cursor.execute(sql)
+                cursor.fetchall()
+                count += 1
+            return took / count
+
+        window()
+        means = [window()]
+        for text, column in versions:
+            parts.register(topic, text)
+            means.append(window())
+            # It came in that window, or this fails.
+            _ask(uri, f"SELECT count({column}) FROM {topic.table}")
+            means.append(window())
+    return means
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ class Question:
 
     ``is_new``: its text is never sent twice, so that nothing about it is remembered; ``NEW_NUMBER`` in it becomes a number that
     no other has, a comment does where that is missing. ``text_alone``: sent by the driver's lower layer, which prepares nothing.
+    ``has_cursor``: prepared once by each client, and executed again by the same cursor.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Question:
     parameters: tuple[int, ...] = ()
     is_new: bool = False
     text_alone: bool = False
+    has_cursor: bool = False
 
     def text(self, number: int) -> str:
         """Return what is sent as a statement of this ``number``."""
@@ -166,6 +168,7 @@ def _ask_until(
     chance: random.Random,
     load: Load,
 ) -> None:
+    cursors: dict[str, flight_sql.Cursor] = {}
     # Of 48 bits less the room for the statements of a client.
     for number in itertools.count(_LEAST_NUMBER + (chance.getrandbits(26) << 20)):
         # One look at the event for each statement: it is a system call.
@@ -175,7 +178,11 @@ def _ask_until(
         sql = question.text(number)
         began = time.monotonic()
         try:
-            answer = _answer(connection, question, sql)
+            answer = (
+                _executed(_cursor_of(cursors, connection, sql), question, sql)
+                if question.has_cursor
+                else _answer(connection, question, sql)
+            )
         except flight_sql.Error as error:
             load.wrong.append(f"{question.kind}: {error}"[:500])
             continue
@@ -191,12 +198,25 @@ def _ask_until(
 def _answer(connection: flight_sql.Connection, question: Question, sql: str) -> pa.Table:
     if not question.text_alone:
         with connection.cursor() as cursor:
-            cursor.execute(sql, question.parameters or None)
-            return cursor.fetch_arrow_table()
+            return _executed(cursor, question, sql)
     with adbc_driver_manager.AdbcStatement(connection.adbc_connection) as statement:
         statement.set_sql_query(sql)
         stream, _ = statement.execute_query()
         return pa.RecordBatchReader.from_stream(stream).read_all()
+
+
+def _cursor_of(
+    cursors: dict[str, flight_sql.Cursor], connection: flight_sql.Connection, sql: str
+) -> flight_sql.Cursor:
+    if sql not in cursors:
+        cursors[sql] = connection.cursor()
+    return cursors[sql]
+
+
+def _executed(cursor: flight_sql.Cursor, question: Question, sql: str) -> pa.Table:
+    """Execute a text, which the driver prepares unless it was the cursor's last one."""
+    cursor.execute(sql, question.parameters or None)
+    return cursor.fetch_arrow_table()
 
 
 def plain_rows(answer: pa.Table) -> Rows:

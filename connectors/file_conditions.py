@@ -48,6 +48,19 @@ _COMPARED: tuple[tuple[tuple[pa.DataType, ...], frozenset[str]], ...] = (
 _NULL = '"NULL"'
 #: Literals whose value the tree holds as it is.
 _PLAIN = frozenset(("INTEGER", "BIGINT", "VARCHAR"))
+_TIMESTAMPTZ = pa.timestamp("us", tz="UTC")
+#: Functions of the statement's time.
+_NOW = frozenset(("now", "get_current_timestamp", "transaction_timestamp"))
+_UNITS_US = {
+    "to_hours": 3_600_000_000,
+    "to_minutes": 60_000_000,
+    "to_seconds": 1_000_000,
+    "to_milliseconds": 1_000,
+    "to_microseconds": 1,
+}
+_WIDER = frozenset(("INTEGER", "BIGINT", "DOUBLE"))
+#: A century: the engine says what is beyond its times.
+_MAX_SPAN_US = 100 * 366 * 24 * 3_600_000_000
 #: What fits a column of whole numbers.
 _RANGES = {pa.int32(): range(-(1 << 31), 1 << 31), pa.int64(): range(-(1 << 63), 1 << 63)}
 
@@ -61,10 +74,11 @@ def scan_filter(
     positions: Positions,
     schema: TableSchema,
     parameters: Mapping[str, Any] | None = None,
+    now_us: int | None = None,
 ) -> ScanFilter:
     """Return what rows of one table must meet, at any of the places that name it, to matter.
 
-    ``parameters`` are those of the statement, by name.
+    ``parameters`` are those of the statement, by name; ``now_us`` is its time, microseconds since 1970.
     """
     everywhere = list(chain.from_iterable(positions))
     columns = _comparable(schema, everywhere)
@@ -80,7 +94,8 @@ def scan_filter(
     ]
     if not all(per_position):
         return EVERYTHING
-    constants = _constants(evaluate, list(chain.from_iterable(per_position)), parameters or {})
+    values = _Values(parameters or {}, now_us)
+    constants = _constants(evaluate, list(chain.from_iterable(per_position)), values)
     if constants is None:
         return EVERYTHING
     alternatives = [
@@ -125,15 +140,13 @@ class _Constant:
 def _constants(
     evaluate: Evaluate,
     conjuncts: Sequence[tuple[Column, Conjunct]],
-    parameters: Mapping[str, Any],
+    values: _Values,
 ) -> Mapping[int, _Constant] | None:
     """Work out every operand, by the ``id`` of its node; None where that fails, as the statement then will."""
     operands = [
         (operand, column) for column, conjunct in conjuncts for operand in conjunct.operands
     ]
-    plain = {
-        id(operand): _plain(operand, parameters, column.type) for operand, column in operands
-    }
+    plain = {id(operand): _plain(operand, values, column.type) for operand, column in operands}
     constants = {key: constant for key, constant in plain.items() if constant is not None}
     if len(constants) == len(plain):
         return constants
@@ -157,11 +170,24 @@ def _constants(
     }
 
 
-def _plain(operand: Node, values: Mapping[str, Any], kind: pa.DataType) -> _Constant | None:
-    """Return the value of a plain literal. The engine takes 2 ms to say the same."""
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What a plain operand may stand for: the values of parameters by name, and the statement's time."""
+
+    parameters: Mapping[str, Any]
+    now_us: int | None
+
+
+def _plain(operand: Node, values: _Values, kind: pa.DataType) -> _Constant | None:
+    """Return the value of a plain literal, or of a time so long ago. The engine takes 2 ms to say the same."""
+    if kind == _TIMESTAMPTZ:
+        time_us = None if values.now_us is None else _time_us(operand, values.now_us)
+        if time_us is None:
+            return None
+        return _Constant("TIMESTAMP WITH TIME ZONE", pa.scalar(time_us, kind))
     value: object = None
     if kind_of(operand) == "PARAMETER":
-        value = values.get(operand["identifier"])
+        value = values.parameters.get(operand["identifier"])
     elif kind_of(operand) == "CONSTANT" and operand["value"]["type"]["id"] in _PLAIN:
         value = operand["value"].get("value")
     if isinstance(value, pa.Int64Scalar | pa.StringScalar):
@@ -170,6 +196,55 @@ def _plain(operand: Node, values: Mapping[str, Any], kind: pa.DataType) -> _Cons
         return _Constant("BIGINT", pa.scalar(value, kind))
     if type(value) is str and kind == pa.string():
         return _Constant("VARCHAR", pa.scalar(value))
+    return None
+
+
+def _time_us(operand: Node, now_us: int) -> int | None:
+    """Return ``now()``, or ``now() - INTERVAL 10 MINUTE``, in microseconds; None: it is something else.
+
+    Of units that are as long in every time zone: a day is not.
+    """
+    if _is_now(operand):
+        return now_us
+    if kind_of(operand) != "FUNCTION" or operand["function_name"] not in ("-", "+"):
+        return None
+    children = operand["children"]
+    span_us = _span_us(children[1]) if len(children) == 2 and _is_now(children[0]) else None
+    if span_us is None or abs(span_us) > _MAX_SPAN_US:
+        return None
+    return now_us + (span_us if operand["function_name"] == "+" else -span_us)
+
+
+def _is_now(node: Node) -> bool:
+    if kind_of(node) == "COLUMN_REF":
+        return [fold(name) for name in node["column_names"]] == ["current_timestamp"]
+    if kind_of(node) != "FUNCTION" or node["schema"] or node["catalog"]:
+        return False
+    return node["function_name"] in _NOW and not node["children"]
+
+
+def _span_us(node: Node) -> int | None:
+    """Return the microseconds of ``INTERVAL 10 MINUTE``: the parser makes a function of it, over a cast whole number."""
+    unit_us = _UNITS_US.get(node["function_name"]) if kind_of(node) == "FUNCTION" else None
+    if unit_us is None or len(node["children"]) != 1:
+        return None
+    (count,) = node["children"]
+    while (inner := _same_number(count)) is not None:
+        count = inner
+    if kind_of(count) != "CONSTANT" or count["value"]["type"]["id"] != "INTEGER":
+        return None
+    value = count["value"].get("value")
+    return value * unit_us if type(value) is int else None
+
+
+def _same_number(node: Node) -> Node | None:
+    """Return the INTEGER that a node makes no other number of; None: it may make another one."""
+    if kind_of(node) == "CAST" and node["cast_type"]["id"] in _WIDER:
+        child: Node = node["child"]
+        return child
+    if kind_of(node) == "FUNCTION" and node["function_name"] == "trunc":
+        child, *others = node["children"]
+        return None if others else child
     return None
 
 

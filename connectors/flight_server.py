@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from urllib.parse import urlsplit
-
 import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
 from adbc_driver_flightsql import DatabaseOptions
@@ -22,16 +19,8 @@ from planner.errors import (
     UnknownTable,
     UnsupportedStatement,
 )
-
-#: ``INVALID_ARGUMENT: [FlightSQL] <sentence>. Detail: Python exception: <class> (InvalidArgument; Prepare)``;
-#: amid the rows without the first word. The word in brackets is gRPC's.
-_SERVER_ERROR = re.compile(
-    r"^(?:[A-Z_]+: )?\[FlightSQL\] (?P<text>.*?)"
-    r"(?:\. Detail: (?:Python exception: )?(?P<detail>\w+))?"
-    r" \((?P<code>\w+); .*\)(?:\. Vendor code: \d+)?$",
-    re.DOTALL,
-)
-
+from thermocline_client import connecting
+from thermocline_client.errors import sentence_of
 
 DriverError = flight_sql.Error
 
@@ -55,20 +44,14 @@ _FAMILIES: dict[str, type[FederationError]] = {
     "DeadlineExceeded": DeadlineExceeded,
     "Internal": Inconsistent,
 }
-#: What gRPC says when no server answered: no sentence of a server's.
-_NOBODY = re.compile(
-    r"connection error|transport:|dial tcp|error reading from server|name resolver", re.I
-)
 
 
 def server_uri(text: str) -> str:
     """Return a server's address, with a scheme and a port. Raises BadConfig: it is none."""
-    parts = urlsplit(text if "://" in text else f"grpc://{text}")
-    if parts.scheme not in ("grpc", "grpc+tcp", "grpc+tls") or not parts.hostname:
-        raise BadConfig(
-            f"{text!r} is not a server's address; write grpc://HOST:PORT, or grpc+tls://HOST:PORT."
-        )
-    return parts.geturl() if parts.port else f"{parts.geturl()}:31337"
+    try:
+        return connecting.server_uri(text)
+    except ValueError as error:
+        raise BadConfig(str(error)) from None
 
 
 def connect(
@@ -94,16 +77,13 @@ def to_ours(error: BaseException) -> BaseException:
     """Return our error for one of the driver's, or of its reader's; anything else as it is."""
     if not isinstance(error, (flight_sql.Error, pa.ArrowException, OSError)):
         return error
-    match = _SERVER_ERROR.match(str(error))
-    if match is None:
+    sentence = sentence_of(str(error))
+    if sentence is None:
         return error
-    text = match["text"]
-    if match["code"] == "Unavailable" and _NOBODY.search(text):
+    if sentence.is_of_no_server:
         return NoServer("no Thermocline server answers at that address.")
-    if not text.endswith((".", "?", "^", "…")):
-        text = f"{text}."
-    if match["code"] == "Internal" and text.startswith("Internal error "):
-        return InternalError(text.replace("..", "."))
-    if match["detail"] == LimitExceeded.__name__:
-        return LimitExceeded(text)
-    return _FAMILIES.get(match["code"], InternalError)(text)
+    if sentence.status == "Internal" and sentence.text.startswith("Internal error "):
+        return InternalError(sentence.text.replace("..", "."))
+    if sentence.detail == LimitExceeded.__name__:
+        return LimitExceeded(sentence.text)
+    return _FAMILIES.get(sentence.status, InternalError)(sentence.text)

@@ -16,6 +16,8 @@ NAVIGATION = {
         "quickstart-s3",
         "concepts",
         "clients",
+        "notebooks",
+        "console",
         "engines",
         "spark",
         "spark-sql-differences",

@@ -6,6 +6,7 @@ import bisect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import lt
 from types import MappingProxyType
 
 #: Leader epochs by partition where none is known.
@@ -40,10 +41,12 @@ class OffsetVector:
     items: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.items:
+            return
         partitions = [partition for partition, _ in self.items]
-        if partitions != sorted(set(partitions)):
+        if not all(map(lt, partitions, partitions[1:])):
             raise ValueError(f"partitions must be sorted and unique: {partitions}")
-        if any(partition < 0 or offset < 0 for partition, offset in self.items):
+        if partitions[0] < 0 or min([offset for _, offset in self.items]) < 0:
             raise ValueError(f"negative partition or offset: {self.items}")
 
     @classmethod

@@ -215,7 +215,7 @@ def _document(ticket: Ticket) -> dict[str, Any]:
                 "schema": table.schema_id,
                 "topic": table.topic,
                 "topic_id": table.topic_id,
-                "ranges": [[item.partition, item.start, item.stop] for item in table.ranges],
+                "ranges": [(item.partition, item.start, item.stop) for item in table.ranges],
                 "news": None
                 if table.increment is None
                 else [table.increment.after.items, table.increment.since_us],

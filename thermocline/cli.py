@@ -49,6 +49,7 @@ _GROUPS: dict[str, dict[str, str]] = {
     },
     "Run": {
         "serve": "Serve all tables over Arrow Flight SQL.",
+        "console": "Serve pages for people: tables, the seam drawn live, statements.",
         "tier": "Move log rows into Iceberg and advance the watermark.",
         "maintain": "Keep tables fast: compact files, expire snapshots, remove orphans.",
         "demo": "Run everything on this machine: Kafka, Iceberg, Spark, Flight SQL.",

@@ -11,7 +11,6 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 from connectors.flight_server import NoServer, connect, to_ours
 from planner.sql_text import literal
 from proxy.flightsql import messages
+from thermocline_client.calls import TICK_S, apart
 
 T = TypeVar("T")
 #: A batch; or what ended an answer: its error, or None at its end.
@@ -31,11 +31,6 @@ AFTER = "thermocline-after"
 
 #: Batches read ahead of the writer.
 _READ_AHEAD_BATCHES = 4
-
-_SIGNAL_S = 0.1
-
-#: A cancelled call ends at once; one that does not is left behind, the program is about to end.
-_CANCEL_S = 2.0
 
 _HEADER = "adbc.flight.sql.rpc.call_header."
 
@@ -74,7 +69,7 @@ class ClientAnswer:
                     self._cursor.adbc_cancel()
                 while reading.is_alive():  # it may wait for room
                     with contextlib.suppress(queue.Empty):
-                        arrived.get(timeout=_SIGNAL_S)
+                        arrived.get(timeout=TICK_S)
             reading.join()
 
 
@@ -82,7 +77,7 @@ def _next(arrived: queue.Queue[_Item]) -> _Item:
     """Wait in short steps: a signal another thread took is seen between two of them. The driver's threads do take them."""
     while True:
         with contextlib.suppress(queue.Empty):
-            return arrived.get(timeout=_SIGNAL_S)
+            return arrived.get(timeout=TICK_S)
 
 
 def _read(
@@ -194,32 +189,11 @@ def connected(
 
 
 def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
-    """Run a call of the driver's on a thread of its own, and raise its errors as ours.
-
-    On the main thread the driver would take SIGINT for itself, cancel what runs, and raise nothing (ADBC 1.13).
-    """
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
-            result.set_exception(error)
-
-    thread = threading.Thread(target=run, name="driver", daemon=True)
-    thread.start()
+    """Run a call of the driver's where Ctrl-C reaches it, and raise its errors as ours."""
     try:
-        while thread.is_alive():
-            thread.join(_SIGNAL_S)
-    except BaseException:
-        if cancel is not None:
-            with contextlib.suppress(flight_sql.Error):
-                cancel()
-            thread.join(_CANCEL_S)
-        raise
-    if error := result.exception():
+        return apart(call, cancel)
+    except Exception as error:
         raise to_ours(error) from error
-    return result.result()
 
 
 def split(text: str) -> list[str]:

@@ -76,6 +76,12 @@ class Writers:
         """Note that the registry has no such id; what was added before stays."""
         self._note(schema_id, Unknown(not_there(schema_id), UNKNOWN))
 
+    def forget(self, schema_id: int) -> None:
+        """Be as if this id had not been added."""
+        with self._lock:
+            self._schemas.pop(schema_id, None)
+            self._fingerprints.pop(schema_id, None)
+
     def _note(self, schema_id: int, unknown: Unknown) -> None:
         with self._lock:
             self._schemas.setdefault(schema_id, unknown)

@@ -11,12 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from connectors.kafka.admin import Admin, Offsets
+from connectors.kafka.admin import Admin, AdminAnswer
 from connectors.kafka.errors import Meaning, is_tls_alert, meaning, no_answer, translate
 from connectors.kafka.last_ends import LastEnds
 from planner.errors import FederationError, LogUnavailable, UnknownTopic
@@ -28,6 +30,8 @@ _PAUSE_S = 0.03
 _UNKNOWN_TOPIC_S = 0.3
 #: A request to a leader that died waits for it until its time is over. The next round has another client.
 _FIRST_ROUND_S = 1.0
+#: Topics whose requests are kept, each for log ends and log starts.
+_MAX_POSITIONS = 32
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
@@ -55,9 +59,9 @@ class BoundsRequest:
     deadline: float
     identities: Mapping[str, _Identity]
     previous: Mapping[str, LastEnds]
-    described: Mapping[str, Future[Any]]
+    described: AdminAnswer
     cluster: Future[Any] | None
-    offsets: Sequence[Offsets] = ()
+    offsets: Sequence[AdminAnswer] = ()
     may_cross: bool = False
 
 
@@ -152,18 +156,13 @@ class BoundsReader:
             has_cluster = self._cluster_id is not None and len(identities) == len(names)
         client = self._admin
         client.poll(0)  # delivers to _Refusals, so that an outage's events do not pile up
-        pairs = [
-            (name, partition)
-            for name, identity in identities.items()
-            for partition in identity.partitions
-        ]
         offsets = []
-        if pairs:
+        if any(identity.partitions for identity in identities.values()):
             # Ends first: a broker answers in order on one connection, so the ids are not older than the ends.
-            offsets.append(_requested(client, pairs, _LATEST, timeout_s))
-            offsets.append(_requested(client, pairs, _EARLIEST, timeout_s))
+            offsets.append(_requested(client, identities, _LATEST, timeout_s))
+            offsets.append(_requested(client, identities, _EARLIEST, timeout_s))
             if self._with_high_watermark:
-                high = _requested(client, pairs, _LATEST, timeout_s, committed=False)
+                high = _requested(client, identities, _LATEST, timeout_s, committed=False)
                 offsets.append(high)
         described = client.described(names, timeout_s)
         cluster = None if has_cluster else client.describe_cluster(request_timeout=timeout_s)
@@ -255,7 +254,12 @@ class BoundsReader:
         return measured
 
     def _identity(self, round_: BoundsRequest, topic: str) -> _Identity:
-        description = _answer(round_.described[topic], round_, topic)
+        answers = dict(
+            zip(round_.topics, _answer(round_.described, round_, topic), strict=True)
+        )
+        description = answers[topic]
+        if isinstance(description, KafkaError):
+            raise _failed(description, topic) from KafkaException(description)
         return _Identity(
             str(description.topic_id), tuple(sorted(each.id for each in description.partitions))
         )
@@ -268,8 +272,11 @@ class BoundsReader:
         offsets: Sequence[_Listed],
     ) -> LogBounds:
         partitions = []
+        ends, starts, *high_watermarks = offsets
         for partition in identity.partitions:
-            end, start, *high = (_offset(listed, (topic, partition)) for listed in offsets)
+            at = topic, partition
+            end, start = _offset(ends, at), _offset(starts, at)
+            high = [_offset(listed, at) for listed in high_watermarks]
             # Requested at the same time, so retention may have moved the start past an older end.
             if start.offset > end.offset and not round_.may_cross:
                 raise _Crossed(no_answer(topic, "log start and end cross"), pause_s=0)
@@ -305,20 +312,30 @@ def _says_more(earlier: _AskAgain, latest: _AskAgain) -> bool:
 
 def _requested(
     client: Admin,
-    pairs: list[tuple[str, int]],
+    identities: Mapping[str, _Identity],
     spec: OffsetSpec,
     timeout_s: float,
     *,
     committed: bool = True,
-) -> Offsets:
+) -> AdminAnswer:
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    requests = [
-        TopicPartition(topic_name(topic), partition, spec._value) for topic, partition in pairs
-    ]
-    return client.offsets(requests, level, timeout_s)
+    requests = chain.from_iterable(
+        _positions(topic, identity.partitions, spec._value)
+        for topic, identity in identities.items()
+    )
+    return client.offsets(list(requests), level, timeout_s)
 
 
-def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:
+@lru_cache(_MAX_POSITIONS)
+def _positions(
+    topic: str, partitions: tuple[int, ...], offset: int
+) -> tuple[TopicPartition, ...]:
+    """Make the client's own objects once: of 500 partitions they take 1 ms. It copies them."""
+    name = topic_name(topic)
+    return tuple(TopicPartition(name, partition, offset) for partition in partitions)
+
+
+def _answer(future: AdminAnswer | Future[Any], round_: BoundsRequest, topic: str) -> Any:
     try:
         # librdkafka has its own time limit; ours is only the safety net.
         return future.result(max(0.05, round_.deadline - time.monotonic()) + 1.0)
@@ -328,7 +345,7 @@ def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:
         raise _failed(error.args[0], topic) from error
 
 
-def _listed(future: Offsets, round_: BoundsRequest) -> _Listed:
+def _listed(future: AdminAnswer, round_: BoundsRequest) -> _Listed:
     answers = _answer(future, round_, round_.topics[0])
     addresses = {topic_name(topic): topic for topic in round_.topics}
     return {(addresses[tp.topic], tp.partition): answer for tp, answer in answers.items()}

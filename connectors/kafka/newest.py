@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from connectors.kafka.admin import Admin, Offsets
+from connectors.kafka.admin import Admin, AdminAnswer
 from connectors.kafka.settings import checked, named_section
 from planner.names import by_cluster, topic_address, topic_name
 
@@ -31,7 +31,7 @@ class NewestReader:
 
         Left out is what did not come in time, and partitions without records.
         """
-        requests: dict[str, Offsets] = {}
+        requests: dict[str, AdminAnswer] = {}
         for cluster, own in by_cluster(topics).items():
             if cluster in self._admins:
                 pairs = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections import defaultdict
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -25,7 +25,7 @@ from connectors.registry.texts import Answer, UnknownSchema, UnusableSchema
 from planner.errors import InternalError, SchemasNeeded
 from planner.evolution.changes import paths_of, schema_of_rows
 from planner.evolution.conversions import Heritage, conversions
-from planner.evolution.ledger import NO_SCHEMA
+from planner.evolution.ledger import NO_SCHEMA, SchemaLedger
 from planner.evolution.writer_types import WriterSchema
 from planner.names import KAFKA_VALUE, TableName
 from planner.ports import Decoded, Decoder
@@ -39,6 +39,8 @@ from planner.sql_text import FieldPath
 TIMEOUT_S = 30.0
 #: Ids that are asked for together. Records that are not Avro may have thousands, and what is known of some is kept when time ends.
 _AT_ONCE = 300
+#: How long an id that the registry lacks counts as one of its table's, once these are too many.
+FORGOTTEN_AFTER_S = 600.0
 
 #: What a registry answered, by schema id (``connectors.decoding.writers.FIXED_ID`` for a table's fixed schema). Picklable.
 Answers = Mapping[int, Answer]
@@ -63,10 +65,27 @@ class Registry(Protocol):
 
 @dataclass(slots=True)
 class _Era:
-    """What a registry answered, by one memory (``memory_of``)."""
+    """What a registry answered for a table, by one memory (``memory_of``). ``Decoders`` guards ``met``."""
 
+    table: str = ""
     writers: Writers = field(default_factory=Writers)
     answers: dict[int, Answer] = field(default_factory=dict)
+    #: Ids that records had, and when that was noted, by the clock.
+    met: dict[int, float] = field(default_factory=dict)
+
+    def meet(self, ledger: SchemaLedger, ids: Collection[int], now_s: float) -> None:
+        """Note that records have ids. Raises TooManySchemas, as ``SchemaLedger.check_room``.
+
+        Where there are too many, those are forgotten that the registry lacked some time ago: their records may be gone.
+        """
+        if not ledger.has_room({*self.met, *ids}):
+            for each, at_s in tuple(self.met.items()):
+                is_unknown = isinstance(self.answers.get(each), UnknownSchema)
+                if is_unknown and now_s - at_s >= FORGOTTEN_AFTER_S:
+                    del self.met[each], self.answers[each]
+                    self.writers.forget(each)
+        ledger.check_room(TableName.parse(self.table), {*self.met, *ids})
+        self.met |= dict.fromkeys(ids, now_s)
 
     def add(self, answers: Answers) -> None:
         for schema_id, answer in answers.items():
@@ -97,13 +116,13 @@ class Decoders:
         registry_of: Callable[[str, str], Registry] | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry_of = registry_of
         self._timeout_s = timeout_s
+        self._clock = clock
         self._lock = threading.Lock()
         self._eras: dict[tuple[object, ...], _Era] = {}
-        #: Ids that records of a table had, by its name.
-        self._met: defaultdict[str, set[int]] = defaultdict(set)
 
     def __call__(self, table: str, schema: TableSchema, binding: Binding) -> Decoder:
         """Build the decoder of a table.
@@ -115,7 +134,7 @@ class Decoders:
         if not isinstance(binding.format, AvroFormat):
             return decoder_for(table, schema, binding)
         self.check(table, binding)
-        decoder = decoder_for(table, schema, binding, self._era(table, binding.format).writers)
+        decoder = decoder_for(table, schema, binding, self._era(table, binding).writers)
         return _AskingDecoder(decoder, lambda ids: self.ask(table, binding, ids))
 
     def ask(self, table: str, binding: Binding, ids: Collection[int]) -> None:
@@ -128,10 +147,9 @@ class Decoders:
             TooManySchemas: as ``SchemaLedger.check_room``.
             BadConfig: the registry's settings are wrong.
         """
-        ledger = avro_of(binding).ledger
+        era = self._era(table, binding)
         with self._lock:
-            ledger.check_room(TableName.parse(table), self._met[table].union(ids))
-            self._met[table].update(ids)
+            era.meet(avro_of(binding).ledger, ids, self._clock())
         in_order = sorted(ids)
         for start in range(0, len(in_order), _AT_ONCE):
             some = in_order[start : start + _AT_ONCE]
@@ -157,7 +175,7 @@ class Decoders:
                 f"{table}: records have schemas that their reader was not given; try again.",
                 ids=" ".join(map(str, sorted(ids))),
             )
-        registry = self._registry_of(form.registry or "", memory_of(table, form))
+        registry = self._registry_of(form.registry or "", memory_of(table, binding))
         answers: dict[int, Answer] = {}
         if FIXED_ID in ids and form.fixed is not None:
             answers[FIXED_ID] = registry.by_subject(*form.fixed, timeout_s=self._timeout_s)
@@ -201,7 +219,7 @@ class Decoders:
         """
         if not isinstance(binding.format, AvroFormat) or not binding.format.ledger.fingerprints:
             return False
-        ledger, era = binding.format.ledger, self._era(table, binding.format)
+        ledger, era = binding.format.ledger, self._era(table, binding)
         changed = ledger.changed(era.writers.fingerprints)
         late = [each for each in changed if isinstance(era.answers.get(each), UnknownSchema)]
         if late and self._registry_of is not None:
@@ -244,48 +262,48 @@ class Decoders:
 
     def add(self, table: str, binding: Binding, answers: Answers) -> None:
         """Take what another process was answered."""
-        self._era(table, avro_of(binding)).add(answers)
+        self._era(table, binding).add(answers)
 
     def answers(self, table: str, binding: Binding, ids: Collection[int] = ()) -> Answers:
         """Return what is known of ``ids``, and of those that records of the table had, for other processes."""
         if not isinstance(binding.format, AvroFormat):
             return {}
-        with self._lock:
-            all_ids = {*ids, *self._met[table]}
-        return self.answers_of(table, binding, all_ids)
+        return self.answers_of(table, binding, {*ids, *self.met(table, binding)})
 
     def answers_of(self, table: str, binding: Binding, ids: Collection[int]) -> Answers:
         """Return what is known of ``ids`` alone."""
-        era = self._era(table, avro_of(binding))
+        era = self._era(table, binding)
         return {at: era.answers[at] for at in sorted(ids) if at in era.answers}
 
-    def met(self, table: str) -> frozenset[int]:
+    def met(self, table: str, binding: Binding) -> frozenset[int]:
         """Return the ids that records of a table had."""
+        era = self._era(table, binding)
         with self._lock:
-            return frozenset(self._met.get(table, ()))
+            return frozenset(era.met)
 
     def counts(self) -> dict[str, int]:
         """Return how many ids records of each table had."""
         with self._lock:
-            return {table: len(ids) for table, ids in self._met.items()}
+            return {era.table: len(era.met) for era in self._eras.values()}
 
     def writers(self, table: str, binding: Binding) -> Writers:
-        return self._era(table, avro_of(binding)).writers
+        return self._era(table, binding).writers
 
-    def _era(self, table: str, form: AvroFormat) -> _Era:
+    def _era(self, table: str, binding: Binding) -> _Era:
+        form = avro_of(binding)
+        key = form.registry, form.fixed, memory_of(table, binding)
         with self._lock:
-            return self._eras.setdefault(
-                (form.registry, form.fixed, memory_of(table, form)), _Era()
-            )
+            return self._eras.setdefault(key, _Era(table))
 
 
-def memory_of(table: str, form: AvroFormat) -> str:
+def memory_of(table: str, binding: Binding) -> str:
     """Name the memory of a registry's answers that a table uses.
 
-    Each table has its own, and each era of one: a registry may have been replaced since it was asked for another table, or
-    before a person accepted that ids mean other schemas. So no table has answers of two registries for that reason.
+    Each table has its own, also one that was made anew by its name, and each era of one: a registry may have been replaced
+    since it was asked for another table, or before a person accepted that ids mean other schemas. So no table has answers of
+    two registries for that reason.
     """
-    return f"{table} {form.era}"
+    return f"{table} {binding.table_uuid} {avro_of(binding).era}"
 
 
 def avro_of(binding: Binding) -> AvroFormat:

@@ -69,7 +69,7 @@ class SchemaReports:
         if binding is None or not isinstance(binding.format, AvroFormat):
             return []
         form = binding.format
-        ids = sorted({*form.ledger.fingerprints, *self._tails.met(str(table))})
+        ids = sorted({*form.ledger.fingerprints, *self._tails.met(str(table), binding)})
         name = form.registry or ""
         facts = {each: SchemaFacts(each) for each in ids}
         with self._lock:
@@ -90,7 +90,7 @@ class SchemaReports:
         """Raises SchemaRegistryUnavailable, BadConfig."""
         end_s = self._clock() + _ALL_S
         writers = self._own.writers(str(table), binding)
-        registry = self._registry_of(form.registry or "", memory_of(str(table), form))
+        registry = self._registry_of(form.registry or "", memory_of(str(table), binding))
         look = Look(_ANSWER_S, SUBJECTS_MAX_AGE_S)
         for each in ids:
             if self._clock() > end_s:

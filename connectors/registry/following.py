@@ -87,12 +87,11 @@ class SchemaFollower:
                 return None
             self._look_at_s[table] = now_s + self._look_s
         versions = self._shipping.versions(table, binding, self._look_s)
-        ids = {each.id for each in lacking(versions, binding, form)}
-        decoders = self._shipping.decoders
-        revived = ids - form.ledger.lacks(ids)
-        if revived:
-            decoders.ask(str(table), binding, revived)
-            fingerprints = decoders.writers(str(table), binding).fingerprints
-            ids -= {each for each in revived if fingerprints[each] in NO_SCHEMA}
+        ids = self._shipping.of_versions(
+            table, binding, {each.id for each in lacking(versions, binding, form)}
+        )
+        decoders, noted = self._shipping.decoders, form.ledger.fingerprints
+        fingerprints = decoders.writers(str(table), binding).fingerprints
+        ids -= {each for each in ids & noted.keys() if fingerprints[each] in NO_SCHEMA}
         done = take_up(table, binding, ids, decoders, self._commit)
         return () if done is None else (done,)

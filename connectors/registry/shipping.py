@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from connectors.decoding.writers import FIXED_ID, Unknown
+from connectors.decoding.writers import FIXED_ID
 from connectors.registry.decoders import TIMEOUT_S, Answers, Decoders, avro_of, memory_of
 from connectors.registry.subjects import Look, Versions, followed
 from connectors.registry.texts import UnknownSchema
 from planner.errors import BadConfig, SchemaRegistryUnavailable
-from planner.evolution.ledger import NO_SCHEMA, UNKNOWN
+from planner.evolution.ledger import UNKNOWN
 from planner.names import TableName
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: How long a registry that did not answer is not asked again for what may not be needed.
 SILENCE_S = 10.0
-#: How long a list of versions is waited for: other tables wait, too.
+#: How long a list of versions is waited for, and then their schemas: other tables wait, too.
 VERSIONS_TIMEOUT_S = 3.0
 
 
@@ -49,13 +49,14 @@ class SchemaShipping:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.decoders = Decoders(registry_of, timeout_s=timeout_s)
+        self._brief = Decoders(registry_of, timeout_s=VERSIONS_TIMEOUT_S)
         self._registry_of = registry_of
         self._clock = clock
         self._lock = threading.Lock()
         #: By registry, when it is asked again.
         self._silent_until: dict[str, float] = {}
-        #: Of ledgers, and not in the registry any more, by the tables' eras.
-        self._gone: set[tuple[TableName, int, int]] = set()
+        #: Of ledgers, and not in the registry any more, by the tables' memories.
+        self._gone: set[tuple[str, int]] = set()
 
     def of_ledger(self, table: TableName, binding: Binding) -> Shipment:
         """Return what is known of the ids in a table's ledger.
@@ -113,11 +114,25 @@ class SchemaShipping:
             SchemaRegistryUnavailable, BadConfig: the registry does not answer as it should; it is asked again in ``SILENCE_S``.
         """
         form = avro_of(binding)
-        registry = self._registry_of(form.registry or "", memory_of(str(table), form))
+        registry = self._registry_of(form.registry or "", memory_of(str(table), binding))
         try:
             return followed(registry, binding, form, Look(VERSIONS_TIMEOUT_S, max_age_s))
         except (SchemaRegistryUnavailable, BadConfig):
             self._hush(form)
+            raise
+
+    def of_versions(
+        self, table: TableName, binding: Binding, ids: Collection[int]
+    ) -> frozenset[int]:
+        """Ask for ids that versions have, as briefly as for these; return those that there are, which are known then.
+
+        Raises:
+            SchemaRegistryUnavailable, BadConfig: as ``versions``.
+        """
+        try:
+            return self._take(self._brief, table, binding, ids) if ids else frozenset()
+        except (SchemaRegistryUnavailable, BadConfig):
+            self._hush(avro_of(binding))
             raise
 
     def is_silent(self, form: AvroFormat) -> bool:
@@ -132,33 +147,34 @@ class SchemaShipping:
     def _unmet(
         self, table: TableName, binding: Binding, ids: Collection[int] = ()
     ) -> list[int]:
-        """Return the ids to ask for: those without a schema, but for one that records are known to have none for."""
+        """Return the ids to ask for: those of which nothing is known, neither here nor by the ledger."""
         form, writers = avro_of(binding), self.decoders.writers(str(table), binding)
         if self.is_silent(form):
             return []
-        unmet = []
-        for each in sorted({*form.ledger.fingerprints, *ids}):
-            writer = writers.get(each)
-            if writer is None:
-                if each not in form.unknown and (table, form.era, each) not in self._gone:
-                    unmet.append(each)
-            elif isinstance(writer, Unknown) and form.ledger.fingerprints.get(each) not in (
-                None,
-                *NO_SCHEMA,
-            ):
-                unmet.append(each)  # records have it: the table goes on once it is back
-        return unmet
+        memory = memory_of(str(table), binding)
+        return [
+            each
+            for each in sorted({*form.ledger.fingerprints, *ids} - form.unknown)
+            if writers.get(each) is None and (memory, each) not in self._gone
+        ]
 
     def _meet(self, table: TableName, binding: Binding, ids: Collection[int]) -> None:
         """Ask for ids, and take what the registry has of them: that it lacks one matters where records have it."""
         if not ids:
             return
-        answers = self.decoders.look_up(str(table), binding, ids, waits=False)
+        present = self._take(self.decoders, table, binding, ids)
+        memory = memory_of(str(table), binding)
+        self._gone |= {(memory, each) for each in ids if each not in present}
+
+    def _take(
+        self, asking: Decoders, table: TableName, binding: Binding, ids: Collection[int]
+    ) -> frozenset[int]:
+        """Ask for ids, and take what the registry has of them; return those that it has."""
+        answers = asking.look_up(str(table), binding, ids, waits=False)
         present = {
             each: answer
             for each, answer in answers.items()
             if not isinstance(answer, UnknownSchema)
         }
-        form = avro_of(binding)
-        self._gone |= {(table, form.era, each) for each in answers.keys() - present.keys()}
         self.decoders.add(str(table), binding, present)
+        return frozenset(present)

@@ -1,7 +1,7 @@
 """Ships our code to executors on other machines.
 
-``planner`` and ``connectors`` go as an archive of sources, always: both sides of the seam must decode with the same
-code. Their dependencies (pyarrow, confluent-kafka, msgspec) have native parts, which Python
+``planner``, ``connectors`` and the client they need go as an archive of sources, always: both sides of the seam must
+decode with the same code. Their dependencies (pyarrow, confluent-kafka, msgspec) have native parts, which Python
 does not load from an archive: executors have them installed, or the job brings a packed environment.
 
 Readers on their way to executors, which may have another version of ours: compared before anything is unpacked.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ARCHIVE = "thermocline-executors.zip"
 
-PACKAGES = ("planner", "connectors")
+PACKAGES = ("planner", "connectors", "thermocline_client")
 
 #: Where Spark unpacks the environment beside each executor, and its interpreter.
 UNPACKED = "environment"

@@ -95,15 +95,19 @@ class SchemaLedger:
         own = {at: each for at, each in self.fingerprints.items() if each not in NO_SCHEMA}
         return SchemaLedger({**self.fingerprints, **fingerprints, **own}, self.era)
 
+    def has_room(self, ids: Collection[int]) -> bool:
+        """Return whether ids would not be too many with those that it has."""
+        return len(self.fingerprints) + len(self.lacks(ids)) <= MAX_IDS
+
     def check_room(self, table: TableName, ids: Collection[int]) -> None:
-        """Check that ids would not be too many with those that it has.
+        """Check that it ``has_room``.
 
         Raises:
-            TooManySchemas: they would. The registry is not asked for them then.
+            TooManySchemas: it has none. The registry is not asked for them then.
         """
-        new = self.lacks(ids)
-        if len(self.fingerprints) + len(new) <= MAX_IDS:
+        if self.has_room(ids):
             return
+        new = self.lacks(ids)
         raise TooManySchemas(
             f"{table}: its records have {len(new):,} schema ids ({', '.join(map(str, sorted(new)[:5]))}) beside the "
             f"{len(self.fingerprints):,} of its ledger, which takes {MAX_IDS:,}; if they are no Avro behind ids of its registry, "

@@ -86,7 +86,8 @@ class Binding:
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
     ``skips`` are (partition, offset) of records that become no row, even if they decode; records whose row is before
     ``boundary`` become none either. Both come from the watermark (``under``), not from properties: both sides of a seam
-    read them from the same snapshot. ``key``: keys of records fill a column.
+    read them from the same snapshot. ``key``: keys of records fill a column. ``table_uuid`` is that of the table it was read
+    from, and decides no row.
     """
 
     topic: str
@@ -99,6 +100,7 @@ class Binding:
     kafka: str = ""
     key: RecordKey | None = None
     boundary: RetentionBoundary | None = None
+    table_uuid: str = field(default="", compare=False)
 
     def under(self, mark: Watermark | None) -> Binding:
         """Return the binding with what a watermark says of records; None: as properties alone have it."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from planner.evolution.ledger import NO_SCHEMA, SchemaLedger
+from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
+from planner.seam.cut import HotSlice
 from planner.seam.formats import AvroFormat
 
 
@@ -22,7 +25,12 @@ class SchemaFacts:
     subjects: tuple[tuple[str, int], ...] = ()
 
 
-#: ``record`` is the full name, or the kind of a schema that is no record.
+#: By schema id, the offsets between which a tail may have rows of it; None: where it may have those of any id.
+RangesOfIds = Mapping[int | None, Sequence[OffsetRange]]
+NO_RANGES: RangesOfIds = MappingProxyType({})
+
+#: ``tail`` are the first and the last offset of a partition, both included, between which rows with the id are; NULL where this
+#: server has read none. ``record`` is the full name, or the kind of a schema that is no record.
 SCHEMAS_SCHEMA = pa.schema(
     [
         pa.field("schema_id", pa.int64()),
@@ -30,6 +38,18 @@ SCHEMAS_SCHEMA = pa.schema(
         pa.field("version", pa.int32()),
         pa.field("record", pa.string()),
         pa.field("state", pa.string()),
+        pa.field(
+            "tail",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("partition", pa.int32()),
+                        pa.field("first_offset", pa.int64()),
+                        pa.field("last_offset", pa.int64()),
+                    ]
+                )
+            ),
+        ),
     ]
 )
 
@@ -52,9 +72,12 @@ def ledger_of(binding: Binding | None) -> SchemaLedger:
 
 
 def schema_rows(
-    binding: Binding | None, facts: Iterable[SchemaFacts]
+    binding: Binding | None,
+    facts: Iterable[SchemaFacts],
+    hot: HotSlice | None = None,
+    ranges: RangesOfIds = NO_RANGES,
 ) -> list[dict[str, object]]:
-    """Describe the schemas of a cut's ledger, and others that ``facts`` has, sorted by id."""
+    """Describe the schemas of a cut's ledger, and others that ``facts`` has, sorted by id; ``ranges`` are of its tail."""
     entries = ledger_of(binding).fingerprints
     by_id = {number: SchemaFacts(number) for number in entries}
     by_id |= {each.id: each for each in facts}
@@ -65,7 +88,25 @@ def schema_rows(
             "version": version,
             "record": each.record,
             "state": state_of(entries.get(number), each.mark),
+            "tail": _within(hot, (*ranges.get(number, ()), *ranges.get(None, ()))) or None,
         }
         for number, each in sorted(by_id.items())
         for subject, version in each.subjects or ((None, None),)
     ]
+
+
+def _within(hot: HotSlice | None, ranges: Sequence[OffsetRange]) -> list[dict[str, int]]:
+    """Put together what is within a cut's tail, one range of each partition."""
+    spans = []
+    for item in () if hot is None else hot.ranges:
+        own = [
+            (max(item.start, each.start), min(item.stop, each.stop))
+            for each in ranges
+            if each.partition == item.partition
+        ]
+        within = [(start, stop) for start, stop in own if start < stop]
+        if within:
+            first, last = min(within)[0], max(stop for _, stop in within) - 1
+            span = {"partition": item.partition, "first_offset": first, "last_offset": last}
+            spans.append(span)
+    return spans

@@ -86,6 +86,10 @@ class Conjunct:
                 return False
         return True
 
+    def over(self, operands: tuple[Node, ...]) -> Conjunct:
+        """Return the same with constants of the same types."""
+        return Conjunct(self.column, self.operator, operands, self.clocks)
+
 
 #: The conjuncts at each place that names the table.
 Positions = tuple[tuple[Conjunct, ...], ...]

@@ -44,17 +44,16 @@ class TextConstant:
 
 @dataclass(frozen=True, slots=True)
 class TextShape:
-    """A text, with what may be its constants. ``outline`` is the text with the type of each in its place."""
+    """A text, with what may be lifted constants. ``outline`` is the text with the type of each in its place."""
 
     outline: str
     constants: tuple[TextConstant, ...] = ()
 
     @classmethod
     def of(cls, sql: str) -> TextShape:
-        constants: list[TextConstant] = []
         # Places in the tree are bytes; and no text has the mark of a constant.
-        if len(sql) <= MAX_CHARS and sql.isascii() and "\0" not in sql:
-            constants = list(_constants(sql))
+        is_plain = len(sql) <= MAX_CHARS and sql.isascii() and "\0" not in sql
+        constants = list(_constants(sql)) if is_plain and "where" in sql.lower() else []
         if not 0 < len(constants) <= _MAX_CONSTANTS:
             return cls(sql)
         return cls(
@@ -139,19 +138,27 @@ class Lifts:
 
     def fill(self, document: Node, values: Sequence[int | str]) -> Node:
         """Return a copy of the statement's tree, rewritten or not, with other values in place of the lifted ones."""
-        copy = copied(document)
-        by_place = dict(
-            zip((each.start for each in self.constants), self._pairs(values), strict=True)
-        )
+        copy, filled = copied(document), self.filling(values)
         for node, _ in walk(copy):
-            if kind_of(node) == "CONSTANT" and node["query_location"] in by_place:
-                constant, value = by_place[node["query_location"]]
-                if _has(node, constant):
-                    node["value"]["value"] = value
+            if kind_of(node) == "CONSTANT":
+                node.update(filled(node))
         return copy
 
-    def _pairs(self, values: Sequence[int | str]) -> list[tuple[TextConstant, int | str]]:
-        return list(zip(self.constants, values, strict=True))
+    def filling(self, values: Sequence[int | str]) -> Callable[[Node], Node]:
+        """Return what gives a node of the statement's tree as ``fill`` has it: any but a lifted constant as it is."""
+        by_place = {
+            each.start: (each, value)
+            for each, value in zip(self.constants, values, strict=True)
+        }
+
+        def filled(node: Node) -> Node:
+            lifted = by_place.get(node.get("query_location", -1))
+            if lifted is None or kind_of(node) != "CONSTANT" or not _has(node, lifted[0]):
+                return node
+            _, value = lifted
+            return {**node, "value": {**node["value"], "value": value}}
+
+        return filled
 
     def proves(self, sql: str, document: Node, parse: Callable[[str], Node]) -> bool:
         """Whether the parser reads a text with other constants in those places as the tree with other constants."""

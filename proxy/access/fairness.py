@@ -159,9 +159,20 @@ class Queue:
 
     def _enter(self, owner: Hashable, most: int | None, wake: Callable[[], None]) -> Waiter:
         waiter = Waiter(owner, most, wake, next(self._numbers))
+        if not self._waiting and self._is_free_for(waiter):  # mostly
+            self._give(waiter)
+            return waiter
         self._waiting.setdefault(owner, deque()).append(waiter)
         self._admit()
         return waiter
+
+    def _is_free_for(self, waiter: Waiter) -> bool:
+        return self._in_use.total() < self._total and self._may_take(waiter.owner, waiter.most)
+
+    def _give(self, waiter: Waiter) -> None:
+        self._in_use[waiter.owner] += 1
+        waiter.has_slot = True
+        waiter.wake()
 
     def _may_take(self, owner: Hashable, most: int | None) -> bool:
         own = self._in_use[owner]
@@ -176,9 +187,7 @@ class Queue:
                 return
             chosen = min(able, key=lambda waiter: (self._in_use[waiter.owner], waiter.number))
             self._remove(chosen)
-            self._in_use[chosen.owner] += 1
-            chosen.has_slot = True
-            chosen.wake()
+            self._give(chosen)
 
     def _end(self, waiter: Waiter) -> None:
         if waiter.has_slot:

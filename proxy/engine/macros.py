@@ -144,6 +144,11 @@ class When:
         """``now_us`` is microseconds since 1970."""
         return cls(_EPOCH + dt.timedelta(microseconds=now_us), time_zone)
 
+    @property
+    def microseconds(self) -> int:
+        """The time since 1970."""
+        return (self.statement_time - _EPOCH) // dt.timedelta(microseconds=1)
+
 
 def set_time(
     cursor: duckdb.DuckDBPyConnection, sql: str, statement_time: dt.datetime = _EPOCH

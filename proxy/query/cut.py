@@ -45,7 +45,7 @@ from planner.ticket import TicketTable
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.running import working_for, working_user
-from proxy.query.parsing import ParsedStatement
+from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.relations import Sources
 from proxy.session import WAITED_FOR_TAIL, Deadline, Session
 

@@ -48,8 +48,9 @@ from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tables
 from proxy.query.explain import explain
-from proxy.query.parsing import ParsedStatement, StatementParser, counting
-from proxy.query.relations import Relations, Signatures, Sources
+from proxy.query.parsed_statement import ParsedStatement
+from proxy.query.parsing import StatementParser, counting
+from proxy.query.relations import Relations, Signatures, Sources, check_count
 from proxy.query.tickets import Tickets, answer_metadata, context_of, summary, to_ipc
 from proxy.session import Deadline, Planned, Prepared, Renewed, Session, Stream, TicketSummary
 
@@ -97,6 +98,7 @@ class _InHand:
 
     parsed: ParsedStatement
     pins: Mapping[CutKey, Pin]
+    prepared: Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +148,18 @@ class Statements:
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         request = _Request(session, sql, None, deadline)
-        with working_for(deadline, session.user):
-            in_hand = self._in_hand(request)
-            if in_hand is not None:
-                return self._prepare(request, in_hand)
+        prepared = self._on_this_thread(request, self._prepare_in_hand)
+        if prepared is not None:
+            return prepared
         return self._on_thread(session, deadline, partial(self._prepare, request))
 
     def plan(
         self, session: Session, sql: str, parameters: pa.RecordBatch | None, deadline: Deadline
     ) -> Planned:
         request = _Request(session, sql, parameters, deadline)
-        with working_for(deadline, session.user):
-            in_hand = self._in_hand(request)
-            if in_hand is not None and (not in_hand.pins or deadline.left_s > _ROUND_S):
-                statement = self._analyse(request, in_hand.parsed)
-                cuts = self.cutter.cut_pinned(in_hand.parsed, in_hand.pins)
-                if cuts is not None:
-                    return self._planned(request, statement, cuts)
+        planned = self._on_this_thread(request, self._plan_in_hand)
+        if planned is not None:
+            return planned
         return self._on_thread(session, deadline, partial(self._plan, request))
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
@@ -223,8 +220,34 @@ class Statements:
         if parsed is None or pins is None:
             return None
         # A grant that has just changed is fitted to the table: what the engine does for that, the watch may end.
-        is_described = self._signatures.has(session, parsed, pins, request.parameters)
-        return _InHand(parsed, pins) if is_described else None
+        prepared = self._signatures.cached(session, parsed, pins, request.parameters)
+        return None if prepared is None else _InHand(parsed, pins, prepared)
+
+    def _prepare_in_hand(self, request: _Request) -> Prepared | None:
+        in_hand = self._in_hand(request)
+        if in_hand is None:
+            return None
+        self._analyse(request, in_hand.parsed)
+        return in_hand.prepared
+
+    def _plan_in_hand(self, request: _Request) -> Planned | None:
+        in_hand = self._in_hand(request)
+        if in_hand is None or (in_hand.pins and request.deadline.left_s <= _ROUND_S):
+            return None
+        statement = self._analyse(request, in_hand.parsed)
+        check_count(request.parameters, in_hand.prepared)
+        cuts = self.cutter.cut_pinned(in_hand.parsed, in_hand.pins)
+        if cuts is None:
+            return None
+        self._expect(statement, cuts)
+        return self._planned(request, statement, cuts, in_hand.prepared.dataset_schema)
+
+    def _on_this_thread(
+        self, request: _Request, work: Callable[[_Request], T | None]
+    ) -> T | None:
+        """Do ``work`` that the engine does not hold up for long; again where others held its memory."""
+        with working_for(request.deadline, request.session.user):
+            return with_memory(partial(work, request), request.deadline)
 
     def _on_thread(
         self,
@@ -246,37 +269,30 @@ class Statements:
 
     # --- the path of a statement ---
 
-    def _prepare(self, request: _Request, in_hand: _InHand | None = None) -> Prepared:
-        session = request.session
-        statement = self._analyse(request, None if in_hand is None else in_hand.parsed)
-        pins = (
-            self.cutter.pins(statement.parsed, statement.contract, statement.when)
-            if in_hand is None
-            else in_hand.pins
-        )
+    def _prepare(self, request: _Request) -> Prepared:
+        session, statement = request.session, self._analyse(request)
+        pins = self.cutter.pins(statement.parsed, statement.contract, statement.when)
         with self._planning.slot(session.payer, request.sql, request.deadline):
             prepared = self._signatures.prepared(session, statement.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if statement.is_explain else prepared
 
     def _plan(self, request: _Request) -> Planned:
         statement = self._analyse(request)
-        return self._planned(request, statement, self._cut(statement, request.deadline))
-
-    def _planned(self, request: _Request, statement: _Statement, cuts: Cuts) -> Planned:
-        """Begin to read the tails of a cut, and seal it."""
-        session, parameters, deadline = request.session, request.parameters, request.deadline
-        if (
-            statement.parsed.needs.any_rows is None
-        ):  # else the rows that are there may be enough
-            for expected in cuts.by_key.values():
-                self.sources.tails.expect(expected)
-        with self._planning.slot(
-            session.payer, request.sql, deadline
-        ):  # one to explain binds none
+        cuts = self._cut(statement, request.deadline)
+        self._expect(statement, cuts)
+        session, parameters = request.session, request.parameters
+        with self._planning.slot(session.payer, request.sql, request.deadline):
             columns = self._signatures.columns(
                 *(session, statement.parsed, cuts.by_key, parameters),
-                is_bound=not statement.is_explain,
+                is_bound=not statement.is_explain,  # one to explain binds none
             )
+        return self._planned(request, statement, cuts, columns)
+
+    def _planned(
+        self, request: _Request, statement: _Statement, cuts: Cuts, columns: pa.Schema
+    ) -> Planned:
+        """Seal a cut whose tails are expected."""
+        session, parameters = request.session, request.parameters
         cut = app_metadata = "" if statement.hides_count else format_cut(cuts.by_key)
         if session.after is not None:
             cuts = cuts.narrowed(session.after, statement.parsed.sides)
@@ -296,6 +312,12 @@ class Statements:
             ticket.expires_at_us,
             tuple(map(sealed, shares)),
         )
+
+    def _expect(self, statement: _Statement, cuts: Cuts) -> None:
+        """Begin to read the tails of a cut, unless the rows that are there may be enough."""
+        if statement.parsed.needs.any_rows is None:
+            for expected in cuts.by_key.values():
+                self.sources.tails.expect(expected)
 
     def _analyse(self, request: _Request, parsed: ParsedStatement | None = None) -> _Statement:
         """Parse, gate and resolve a statement, unless it was; judge what it tells. Nothing is pinned yet."""
@@ -371,7 +393,7 @@ class Statements:
         if planned.answer is not None:
             return MaterializedResult.of(planned.answer)
         opened = _Opened(session, parsed, planned, deadline)
-        if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.written):
+        if len(planned.sql) <= _SHORT_CHARS and is_constant(parsed.tree):
             # What pools and tools ask again and again to learn whether the server is there.
             return self._cache.get(
                 ("answer", parsed), partial(self._run_constant, opened), chars=parsed.chars
@@ -393,7 +415,7 @@ class Statements:
             reads = self._relations.reads(session, parsed, cuts, context, planned.share)
             counted = counted_rows(reads.values())
             if counted is not None and not any(read.tail for read in reads.values()):
-                name = name_of_count(parsed.written)
+                name = name_of_count(parsed.tree)
                 return MaterializedResult.of_count(name, counted, answer_metadata(planned))
             result = self._run(opened, reads, stack)
             stream = StatementStream(

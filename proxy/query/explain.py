@@ -11,7 +11,7 @@ from planner.reading.plan import ColdMode
 from planner.statement.ast import parameters as parameters_of
 from planner.ticket import Ticket
 from proxy.query.cut import Cuts, FreshnessContract
-from proxy.query.parsing import ParsedStatement
+from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.relations import Relations
 from proxy.query.tickets import context_of
 from proxy.session import Session
@@ -28,7 +28,7 @@ def explain(
     """Return a row for each table; files are pruned if the ticket has all parameters."""
     sources = relations.sources
     cuts, context = cut_of_tables.by_key, context_of(parsed, ticket)
-    is_bound = len(context.values) == len(parameters_of(parsed.written))
+    is_bound = len(context.values) == len(parameters_of(parsed.tree))
     hot = [cut.hot for cut in cuts.values() if cut.hot is not None and cut.hot.ranges]
     topics = sorted({side.topic for side in hot})
     bounds = sources.bounds.measure(topics) if topics else {}

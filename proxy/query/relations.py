@@ -25,7 +25,7 @@ from planner.reading.plan import ColdMode, ReadShare, TableRead, plan_read, sche
 from planner.reading.shares import split_read
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
-from planner.seam.cut import Pin, TableCut
+from planner.seam.cut import ColdSlice, Pin, TableCut
 from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
 from planner.seam.seam_table import SEAM_SCHEMA, seam_rows
 from planner.statement.ast import Node, parameters
@@ -40,7 +40,8 @@ from proxy.engine.engine import Engine
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsing import Listing, ParsedStatement, listing_name, relation_name
+from proxy.query.parsed_statement import Listing, ParsedStatement
+from proxy.query.parsing import listing_name, relation_name
 from proxy.session import WAITED_FOR_TAIL, Deadline, Prepared, Session
 from proxy.tail.segment import LeasedTail
 from proxy.tail.tails import Tails
@@ -194,9 +195,9 @@ class Relations:
 
         ``plain``: a condition on a masked column is one on its mask, which files have no statistics of.
         """
-        has_files = table.side is not Side.TAIL and cut.cold.snapshot_id is not None
-        is_bound = table in parsed.needs.offset_bound
-        if table.side.is_facts or not (has_files or is_bound):
+        if table.side.is_facts or not (
+            table in parsed.needs.offset_bound or self._has_files(table.side, cut.cold)
+        ):
             return EVERYTHING
         positions = parsed.positions_of[table]
         filtered = partial(scan_filter, self.sources.engine, context, positions, plain)
@@ -204,6 +205,12 @@ class Relations:
             return filtered()
         key = (positions, cut.table_uuid, plain.schema_id, plain.names, context.when.time_zone)
         return self._once.get(key, filtered, chars=parsed.chars)
+
+    def _has_files(self, side: Side, cold: ColdSlice) -> bool:
+        if side is Side.TAIL or cold.snapshot_id is None:
+            return False
+        # A table that is not tiered yet has an empty snapshot.
+        return self.sources.store.count_rows(cold) != 0
 
     def _relation(
         self, session: Session, table: ResolvedTable, read: TableRead, tail: LeasedTail | None
@@ -215,7 +222,8 @@ class Relations:
             rows.append(ArrowRelation(pa.Table.from_pylist(seam, schema=SEAM_SCHEMA)))
         elif read.side is Side.SCHEMAS:
             facts = sources.schema_facts(cut.table, cut.binding)
-            schemas = schema_rows(cut.binding, facts)
+            ranges = sources.tails.ranges_of_ids(cut)
+            schemas = schema_rows(cut.binding, facts, cut.hot, ranges)
             rows.append(ArrowRelation(pa.Table.from_pylist(schemas, schema=SCHEMAS_SCHEMA)))
         if tail is not None:
             read = read.with_tail(tail.least_rows)
@@ -289,7 +297,9 @@ def scan_filter(
         return engine.evaluate(constants, columns, needed, asking.when)
 
     values = dict(zip(parameters(asking.document), asking.values, strict=False))
-    return file_conditions.scan_filter(evaluate, positions, schema, values)
+    return file_conditions.scan_filter(
+        evaluate, positions, schema, values, asking.when.microseconds
+    )
 
 
 class Signatures:
@@ -303,18 +313,18 @@ class Signatures:
         self._engine = relations.sources.engine
         self._cache = StatementCache()
 
-    def has(
+    def cached(
         self,
         session: Session,
         parsed: ParsedStatement,
         pins: Mapping[CutKey, Pin],
         parameters: pa.RecordBatch | None,
-    ) -> bool:
-        """Whether ``columns`` of a statement is cached: it was bound before, or one that binds alike."""
+    ) -> Prepared | None:
+        """Return what ``prepared`` does if ``columns`` binds nothing: the statement was bound before, or one that binds alike."""
+        if parameters is not None and parsed.may_type_columns:
+            return None
         empty = tuple(self._relations.empty(session, parsed, pins))
-        return self._cache.cached(
-            (parsed.first, empty, session.zone), Prepared
-        ) is not None and (parameters is None or not parsed.may_type_columns)
+        return self._cache.cached((parsed.first, empty, session.zone), Prepared)
 
     def prepared(
         self,
@@ -358,7 +368,7 @@ class Signatures:
         """
         prepared = self.prepared(session, parsed, cuts)
         if is_bound:
-            _check_count(parameters, prepared.parameter_schema)
+            check_count(parameters, prepared)
         if not is_bound or parameters is None or not parsed.may_type_columns:
             return prepared.dataset_schema
         empty = self._relations.empty(session, parsed, cuts)
@@ -370,7 +380,9 @@ class Signatures:
         )
 
 
-def _check_count(parameters: pa.RecordBatch | None, expected: pa.Schema) -> None:
+def check_count(parameters: pa.RecordBatch | None, prepared: Prepared) -> None:
+    """Raise BadParameter where more parameters are bound, or fewer, than a statement has."""
+    expected = prepared.parameter_schema
     count = 0 if parameters is None else parameters.num_columns
     if count != len(expected):
         raise BadParameter(

@@ -14,7 +14,7 @@ from planner.errors import BadTicket
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, seal, unseal
 from proxy.engine.macros import When
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsing import ParsedStatement
+from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.relations import StatementContext
 from proxy.session import TicketSummary
 
@@ -22,8 +22,8 @@ from proxy.session import TicketSummary
 CUT_METADATA = "thermocline.cut"
 #: And of the name of the split that it is a part of.
 SPLIT_METADATA = "thermocline.split"
-#: How many tickets are remembered, and up to which size.
-_MAX_CACHED, _MAX_CACHED_BYTES = 256, 8 * 1024
+#: How many tickets are remembered, fewer of many partitions, and up to which size.
+_MAX_CACHED, _MAX_CACHED_BYTES = 256, 64 * 1024
 _PREFIX = b"tv1"
 _USE = b"thermocline: veiled tickets"
 #: AES-SIV puts a tag of 16 bytes before the text.
@@ -69,7 +69,7 @@ class Tickets:
 
     def _keep(self, token: bytes, ticket: Ticket) -> None:
         if len(token) <= _MAX_CACHED_BYTES:
-            self._cache.keep(token, ticket)
+            self._cache.keep(token, ticket, chars=len(token))
 
 
 class TicketCipher:
@@ -127,9 +127,11 @@ def _cut_text(table: TicketTable) -> str:
     snapshot = "empty" if table.snapshot_id is None else f"snapshot {table.snapshot_id}"
     if table.topic is None:
         return snapshot
-    ranges = [f"{each.partition}:{each.start}-{each.stop}" for each in table.ranges]
-    more = len(ranges) - _MAX_PARTITIONS
-    shortened = ranges[:_MAX_PARTITIONS] + ([f"and {more} more"] if more > 0 else [])
+    shortened = [
+        f"{each.partition}:{each.start}-{each.stop}" for each in table.ranges[:_MAX_PARTITIONS]
+    ]
+    more = len(table.ranges) - _MAX_PARTITIONS
+    shortened += [f"and {more} more"] if more > 0 else []
     shortened += [] if table.until is None else ["of a cut that ends earlier"]
     return f"{snapshot}, {' '.join([table.topic, *shortened])}"
 
@@ -169,4 +171,4 @@ def answer_metadata(ticket: Ticket) -> dict[str, str]:
 def context_of(parsed: ParsedStatement, ticket: Ticket) -> StatementContext:
     """Return what a planned statement's constants depend on."""
     when = When.at(ticket.statement_time_us, ticket.time_zone)
-    return StatementContext(parsed.written, parameter_values(ticket.parameters), when)
+    return StatementContext(parsed.tree, parameter_values(ticket.parameters), when)

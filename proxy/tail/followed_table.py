@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -18,6 +18,10 @@ from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.reader.source import TailSource, TopicReader
 from proxy.tail.segment import LeasedTail
+
+#: A statement fetches up to this many offsets by itself, as a whole or not at all. More may take longer than it can
+#: wait, so they are followed from the first one: what has arrived stays when the statement ends.
+FETCHED_RECORDS = 1_000_000
 
 
 class PinsInUse:
@@ -76,6 +80,11 @@ class FollowedTable:
         starts = dict(watermark.next) | {item.partition: item.start for item in missing}
         below = epochs_below(missing, self.generation, watermark)
         self.generation.begin(starts.items(), below.items())
+
+    def clear(self) -> None:
+        """Drop all rows, when no thread adds any; they are read anew."""
+        with self.generation.writing:
+            self.generation.clear()
 
 
 def key_of(cut: TableCut) -> tuple[object, ...] | None:
@@ -180,14 +189,16 @@ def facts_of(entry: FollowedTable | None, now_s: float) -> TailFacts:
 
 
 def is_small_fetch(
-    generation: Generation,
-    only: Sequence[OffsetRange],
-    ranges: Sequence[OffsetRange],
-    most: int,
+    generation: Generation, only: Sequence[OffsetRange], ranges: Sequence[OffsetRange]
 ) -> bool:
-    """Whether to read ``only`` alone: it has at most ``most`` offsets, and ``ranges`` lack more than that."""
-    missing = sum(map(len, generation.missing(ranges)))
-    return missing > most >= sum(map(len, only)) and len(only) < len(ranges)
+    """Whether to read ``only`` alone: a statement fetches it by itself, and not what ``ranges`` lack."""
+    is_less = len(only) < len(ranges) and not is_too_much(only)
+    return is_less and is_too_much(generation.missing(ranges))
+
+
+def is_too_much(ranges: Iterable[OffsetRange]) -> bool:
+    """Whether ranges have more offsets than one statement fetches by itself."""
+    return sum(map(len, ranges)) > FETCHED_RECORDS
 
 
 def surely_fits(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable
 from planner.evolution.conversions import Conversion, Heritage
@@ -16,7 +16,7 @@ from planner.seam.watermark import Watermark
 from planner.sql_text import identifier
 from planner.type_text import sql_type
 from proxy.tail.fetching import Fetch
-from proxy.tail.followed_table import FollowedTable, epochs_below, older
+from proxy.tail.followed_table import FollowedTable, epochs_below, is_too_much, older
 from proxy.tail.generations import Generation
 from proxy.tail.segment import Segment, SegmentState
 from proxy.tail.tail_segments import Loan
@@ -26,9 +26,6 @@ Heritages = Callable[[str, Binding, TableSchema, TableSchema], Heritage | None]
 
 #: Wait so long for a thread that adds to the last segment: a step takes less, a large fetch more.
 _PATIENCE_S = 1.0
-
-#: Offsets that one statement fetches between segments. What is more is followed, and all behind it.
-_MOST_FETCHED = 1_000_000
 
 _EXPRESSIONS: Mapping[Conversion, str] = {
     "same": "{0}",
@@ -74,7 +71,7 @@ class _Inheritance:
     hot: HotSlice
     watermark: Watermark
     fetch: Fetch
-    _fetched: int = 0
+    _fetched: list[OffsetRange] = field(default_factory=list)
 
     def begin(self, loan: Loan) -> None:
         """Add what was lent, and between it what must be fetched again; give back the rest."""
@@ -126,9 +123,9 @@ class _Inheritance:
         return replace(segment, state=state, expressions=expressions)
 
     def _fetch(self, ranges: Sequence[OffsetRange]) -> bool:
-        """Add ranges from where ``heir`` ends; False: they are too many."""
-        self._fetched += sum(map(len, ranges))
-        if self._fetched > _MOST_FETCHED:
+        """Add ranges from where ``heir`` ends; False: with those before they are too much, and all that is left is followed."""
+        self._fetched += ranges
+        if is_too_much(self._fetched):
             return False
         below = older(epochs_below(ranges, self.heir, self.watermark), self.hot)
         self.fetch.into(self.heir, tuple(ranges), below, self.hot.epochs.as_dict())

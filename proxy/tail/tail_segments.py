@@ -75,6 +75,15 @@ class TailSegments(TailRanges):
         self.rows += rows
         self.size += size
 
+    def ranges_of_ids(self) -> dict[int | None, list[OffsetRange]]:
+        """Return the ranges of the segments that have rows of a schema's id, by this id; None: those that may have any."""
+        by_id: dict[int | None, list[OffsetRange]] = {}
+        with self.changed:
+            for segment in self._order:
+                for each in (None,) if segment.writer_ids is None else segment.writer_ids:
+                    by_id.setdefault(each, []).extend(segment.ranges.values())
+        return by_id
+
     def clear(self) -> None:
         """Drop everything. Leased segments go with their last lease."""
         with self.changed:

@@ -15,6 +15,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
 from planner.seam.cut import HotSlice, Pin, TableCut
+from planner.seam.schemas_table import NO_RANGES, RangesOfIds
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
@@ -27,6 +28,7 @@ from proxy.tail.followed_table import (
     epochs_below,
     facts_of,
     is_small_fetch,
+    is_too_much,
     key_of,
     late_fetch,
     leased,
@@ -46,9 +48,6 @@ _log = logging.getLogger(__name__)
 
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
-#: A statement fetches up to this many records by itself, as a whole or not at all. More may take longer than it can
-#: wait, so they are followed from the first one: what has arrived stays when the statement ends.
-FETCHED_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +70,8 @@ class Tails:
 
     ``check_schemas`` raises where a schema of the table's records is not what it was when others were tiered, and says
     whether bad records may be rows by now. ``heritages`` returns what rows under one schema of a table say of those under
-    another.
-    What is not followed, each statement fetches. ``space`` bounds all tails together. While ``is_serving``, followers
-    that no statement waits for make pauses.
+    another. What is not followed, each statement fetches. ``space`` bounds all tails together. While ``is_serving``,
+    followers that no statement waits for make pauses.
     """
 
     readers: TopicReaders
@@ -109,8 +107,7 @@ class Tails:
         for follower in followers:
             follower.join()
         for entry in entries:
-            with entry.generation.writing:
-                entry.generation.clear()
+            entry.clear()
 
     def read(
         self,
@@ -147,7 +144,7 @@ class Tails:
         while (tail := leased(entry.generation, hot.ranges, names, any_rows)) is None:
             if entry.generation.begins_after(hot.ranges):
                 return self._alone(entry, hot, cut.watermark, check, names)
-            if is_small_fetch(entry.generation, hot.ranges, cut.hot.ranges, FETCHED_RECORDS):
+            if is_small_fetch(entry.generation, hot.ranges, cut.hot.ranges):
                 self._begin_following(entry, cut.hot, cut.watermark)
                 return self._alone(entry, hot, cut.watermark, check, names)
             if not wait.once(entry):
@@ -171,6 +168,11 @@ class Tails:
         """Return what is read of a cut's tail just now."""
         return facts_of(self._entry_of(cut), self.clock())
 
+    def ranges_of_ids(self, cut: TableCut) -> RangesOfIds:
+        """Return where a cut's tail, as far as it is read just now, has rows of each schema's id."""
+        entry = self._entry_of(cut)
+        return NO_RANGES if entry is None else entry.generation.ranges_of_ids()
+
     def states(self) -> tuple[TailState, ...]:
         """Return the state of every tail, sorted by table."""
         states = [state_of(entry, self.clock()) for entry in self._every()]
@@ -191,8 +193,7 @@ class Tails:
             entry.reader.check_history(offsets, epochs)
         except LogTruncated as error:
             _log.warning("the tail of %s is read anew: %s", entry.table, error.message)
-            with entry.generation.writing:
-                entry.generation.clear()
+            entry.clear()
         else:
             entry.generation.prove(offsets, hot.epochs)
 
@@ -221,7 +222,7 @@ class Tails:
                 if not surely_fits(generation, missing, limits):
                     generation.trim(watermark)
                 below = epochs_below(missing, generation, watermark)
-                if entry.follower is None and sum(map(len, missing)) > FETCHED_RECORDS:
+                if entry.follower is None and is_too_much(missing):
                     entry.begin(missing, watermark)
                     if self._follow(entry):
                         return
@@ -296,7 +297,9 @@ class Tails:
         if key is None or cut.binding is None:
             raise ValueError(f"{cut.table} has no tail")
         if self.check_schemas(str(cut.table), cut.binding):
-            self._read_anew(cut.table)
+            for each in self._every():
+                if each.table == cut.table:
+                    each.clear()
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -319,12 +322,6 @@ class Tails:
         limits, pins = self.limits.of(binding), PinsInUse(self.following.keep_s)
         reader, tally = self.readers(source), OutcomeTally()
         return FollowedTable(cut.table, source, reader, generation, tally, limits, pins, now)
-
-    def _read_anew(self, table: TableName) -> None:
-        for entry in self._every():
-            if entry.table == table:
-                with entry.generation.writing:
-                    entry.generation.clear()
 
     def _retire(self, key: tuple[object, ...]) -> None:
         """Free a generation, unless a statement is at work in it. The caller holds the lock."""

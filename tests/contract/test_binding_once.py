@@ -19,7 +19,7 @@ from planner.permissions import Grant, GrantList, TablePattern
 from planner.schema import Column
 from proxy.engine import statement_cache as once
 from proxy.engine.engine import Engine
-from proxy.query.parsing import ParsedStatement
+from proxy.query.parsed_statement import ParsedStatement
 from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog

@@ -39,6 +39,7 @@ def test_a_new_table_stands_on_its_first_watermark_and_has_no_rows(cold: ColdHar
     assert pin.watermark is not None
     assert pin.watermark.next.as_dict() == {0: 5, 1: 0}
     assert pin.binding == Binding("flows")
+    assert pin.binding.table_uuid == pin.table_uuid != ""
     assert pin.comment == "flows of the day"
     assert pin.schema.names == (
         "kafka_partition",

@@ -30,7 +30,7 @@ from proxy.engine.result import Result
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.executor import Statements
 from proxy.query.relations import Signatures
-from proxy.session import Deadline, Session
+from proxy.session import Deadline, Prepared, Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
 from tests.harness.serving import SESSION, forget, serve
@@ -380,16 +380,16 @@ def test_a_table_that_is_forgotten_meanwhile_is_planned_from_the_pin_in_hand(
     sql = "SELECT n FROM lake.net.hosts WHERE n = {}"
     for number in (1, 2):
         answer_of(statements, SESSION, sql.format(number))
-    has = Signatures.has
+    cached = Signatures.cached
 
-    def forgotten(*inputs: Any) -> bool:
-        result = has(*inputs)
+    def forgotten(*inputs: Any) -> Prepared | None:
+        result = cached(*inputs)
         monkeypatch.setattr(board, "_idle_s", -1)
         board.refresh_due("lake")
         assert board.pinned([TableName.parse("lake.net.hosts")]) is None
         return result
 
-    monkeypatch.setattr(Signatures, "has", forgotten)
+    monkeypatch.setattr(Signatures, "cached", forgotten)
     pins: list[object] = []
     monkeypatch.setattr(store, "pin", pins.append)
     try:
@@ -402,3 +402,35 @@ def test_a_table_that_is_forgotten_meanwhile_is_planned_from_the_pin_in_hand(
     finally:
         forget(board, tails)
     assert pins == []
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_a_statement_in_hand_is_tried_again_where_others_hold_its_memory(
+    engine: Engine,
+    store: MemoryColdStore,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_prepared: bool,
+) -> None:
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    sql = "SELECT n FROM lake.net.hosts WHERE n = {}"
+    for number in (1, 2):
+        answer_of(statements, SESSION, sql.format(number))
+    short, cached = iter([True, True, False]), Signatures.cached
+
+    def look(*inputs: Any) -> Prepared | None:
+        if next(short):
+            raise Overloaded("Statements of others held the memory.", memory=True)
+        return cached(*inputs)
+
+    monkeypatch.setattr(Signatures, "cached", look)
+    try:
+        if is_prepared:
+            prepared = statements.prepare(SESSION, sql.format(3), Deadline(60))
+            assert prepared.dataset_schema.names == ["n"]
+        else:
+            planned = statements.plan(SESSION, sql.format(3), None, Deadline(60))
+            assert planned.schema.names == ["n"]
+    finally:
+        forget(board, tails)
+    assert next(short, None) is None

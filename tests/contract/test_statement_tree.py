@@ -11,7 +11,8 @@ from planner.schema import Column
 from proxy.access.policy import AccessPolicy
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.query.parsing import ParsedStatement, StatementParser
+from proxy.query.parsed_statement import ParsedStatement
+from proxy.query.parsing import StatementParser
 from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import FLOWS, schema
@@ -75,3 +76,42 @@ def test_a_shape_is_analysed_once_and_each_text_has_its_own_constants(engine: En
     assert engine.unparse(other.over([relation])) == text
     assert "2x" in str(other.positions_of)
     assert "1x" in str(first.positions_of)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT host FROM flows WHERE host = '{}x' AND 7{} < n",
+        "SELECT host FROM flows AS f WHERE f.host IN ('{}x', 'b') OR host = '{}y'",
+        "SELECT f.n FROM flows f JOIN flows g USING (n) WHERE g.n BETWEEN 4{} AND 7{} AND f.n > 1 + 1",
+        "SELECT n FROM flows WHERE host LIKE 'w%' AND n >= 3{} AND d >= DATE '2026-01-01' AND n = 0",
+    ],
+)
+def test_a_filled_statement_has_the_conditions_that_are_read_of_its_text(
+    sql: str, engine: Engine
+) -> None:
+    store = MemoryColdStore()
+    store.create(FLOWS, (HOST, Column(2, "n", pa.int64()), Column(3, "d", pa.date32())))
+    texts = [sql.replace("{}", number) for number in ("1", "2")]
+
+    def conditions_of(parsed: ParsedStatement) -> list[object]:
+        return [
+            (each.column, each.operator, each.clocks, without_places(each.operands))
+            for positions in parsed.positions_of.values()
+            for position in positions
+            for each in position
+        ]
+
+    with PinCache(store, refresh_s=1e9) as pins:
+        parsers = [StatementParser(engine, pins, AccessPolicy(engine)) for _ in range(2)]
+        filled = [parsers[0].read(text, PATH, SESSION) for text in texts][-1]
+        alone = parsers[1].read(texts[-1], PATH, SESSION)
+    assert filled.first is not filled
+    assert alone.first is alone
+    assert conditions_of(filled) == conditions_of(alone)
+
+
+def without_places(node: object) -> object:
+    if isinstance(node, dict):
+        return {k: without_places(v) for k, v in node.items() if k != "query_location"}
+    return [without_places(each) for each in node] if isinstance(node, list | tuple) else node

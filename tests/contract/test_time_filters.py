@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from connectors import file_conditions
 from planner.reading.filters import EVERYTHING
 from planner.schema import Column, TableSchema
+from planner.statement.ast import Node
 from planner.statement.conditions import conjuncts
 from planner.statement.references import references
 from planner.statement.rewrite import quote_date_parts
@@ -88,6 +90,51 @@ def test_files_and_row_groups_are_pruned(
         plan = connection.execute(f"EXPLAIN {sql}").fetchall()[0][1]
         assert "FILTER" not in plan, plan
         assert "Filters" in plan
+
+
+#: Times so long ago, and whether they are worked out without the engine.
+AGO = [
+    ("now()", True),
+    ("current_timestamp", True),
+    ("now() - INTERVAL 10 MINUTE", True),
+    ("current_timestamp - INTERVAL 36 HOUR", True),
+    ("get_current_timestamp() + INTERVAL 90 SECONDS", True),
+    ("transaction_timestamp() - INTERVAL 250 MILLISECONDS", True),
+    ("now() - to_minutes(10)", True),
+    ("now() - INTERVAL 0 HOUR", True),
+    ("now() - INTERVAL 1 DAY", False),
+    ("now() - INTERVAL 2 MONTHS", False),
+    ("now() - INTERVAL '90 minutes'", False),
+    ("now() - INTERVAL (1.5) HOUR", False),
+    ("now() - to_minutes(trunc(15, -1)::BIGINT)", False),
+    ("now() - INTERVAL 5000000 HOUR", False),
+    ("now() - INTERVAL 1 HOUR - INTERVAL 1 MINUTE", False),
+    ("now()::TIMESTAMP - INTERVAL 10 MINUTE", False),
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu"])
+@pytest.mark.parametrize(("time", "is_plain"), AGO, ids=[time for time, _ in AGO])
+def test_a_time_so_long_ago_is_what_the_engine_says(
+    engine: Engine, time: str, zone: str, *, is_plain: bool
+) -> None:
+    # Two hours after clocks went forward in Berlin.
+    when = When(dt.datetime(2026, 3, 29, 3, 0, 0, 123_457, tzinfo=dt.UTC), zone)
+    document = engine.parse(f"SELECT * FROM a.b.c WHERE ts > {time}")
+    (reference,) = references(document)
+    positions = conjuncts(document)[reference]
+    schema = TableSchema(0, (Column(1, "ts", ZONED),))
+    calls = []
+
+    def evaluate(constants: Node, columns: str) -> pa.Table:
+        calls.append(columns)
+        return engine.evaluate(constants, columns, {}, when)
+
+    by_engine = file_conditions.scan_filter(evaluate, positions, schema)
+    calls.clear()
+    ours = file_conditions.scan_filter(evaluate, positions, schema, {}, when.microseconds)
+    assert ours == by_engine
+    assert (not calls) is is_plain
 
 
 def test_a_column_of_that_name_is_no_clock(engine: Engine) -> None:

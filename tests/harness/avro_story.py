@@ -1,15 +1,11 @@
 """A random history of an Avro table on real parts: Kafka, a registry, a catalog, Spark and a server.
 
-What is expected is what fastavro makes of each record with the schema that it was written with, in the columns that the table
-has now. A row that was tiered is NULL in a column that came later.
+What is expected is in tests/harness/avro_oracle.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import io
-import json
 import random
 import threading
 from collections import Counter
@@ -18,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
-import fastavro
 import pyarrow as pa
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -26,13 +21,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import NewTable, create_table
-from connectors.iceberg.evolve import evolve_table
-from connectors.jobs.loop import LoopLimits, TableLoop
-from connectors.jobs.tier import TieringJob, TieringTable
 from connectors.kafka.log import KafkaLog
-from connectors.registry.client import SchemaRegistry
-from connectors.registry.decoders import shipped_decoder
-from connectors.registry.following import SchemaFollower
 from connectors.spark.publish.target import SparkTieringTarget
 from planner.errors import (
     FederationError,
@@ -43,26 +32,21 @@ from planner.errors import (
 )
 from planner.evolution.ledger import SCHEMAS, UNKNOWN, SchemaLedger
 from planner.names import METADATA_COLUMNS, TableName
-from planner.offsets import OffsetRange
-from planner.ports import Staged, TopicSource
-from planner.schema import Column
+from planner.ports import Staged
+from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
-from planner.seam.watermark import SUMMARY_KEY, parse_watermark
-from planner.tiering.plan import TieringBudget, plan_tiering
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.schema_registry import ApicurioRegistry
 from tests.fixtures.server import SqlServer, serving, settings_of
 from tests.fixtures.spark import BoundTable, SparkLake
+from tests.harness.avro_histories import WIDER, Fields, text_of
+from tests.harness.avro_oracle import AvroOracle, Row
+from tests.harness.avro_tierer import AvroTierer
 from tests.harness.tcp_proxy import Mode, TcpProxy
 from thermocline.commands.create import first_watermark
 
-Row = dict[str, Any]
-#: Fields of a schema: name to type; of the struct ``p`` another such.
-Fields = dict[str, Any]
-
 NAMES = ("a", "b", "c", "d")
-WIDER = {"int": "long", "float": "double"}
 KINDS = ("int", "long", "float", "double", "string")
 SQL_TYPES = {
     "int": "bigint",
@@ -71,7 +55,6 @@ SQL_TYPES = {
     "double": "double",
     "string": "string",
 }
-GRACE_S = 1.0
 #: What a client reads of an error.
 SENTENCES: Mapping[type[FederationError], str] = {
     SchemaRegistryChanged: "the registry has another schema under id",
@@ -87,57 +70,6 @@ class Version:
     text: str
     fields: Fields
     serializer: AvroSerializer
-
-
-class Tierer:
-    """One process that tiers the table; it asks the registry through ``url``."""
-
-    def __init__(self, story: AvroStory) -> None:
-        self._story = story
-        self._catalogs = Catalogs(story.lake.catalogs)
-        options = {"url": story.url, "max.retries": "1"}
-        self._registry = SchemaRegistry(options, unknown_id_grace_s=GRACE_S)
-        self.follower = SchemaFollower(
-            lambda *_: self._registry,
-            functools.partial(evolve_table, self._catalogs),
-            timeout_s=8,
-        )
-
-    def target(self) -> SparkTieringTarget:
-        lake, name = self._story.lake, self._story.name
-        return SparkTieringTarget(
-            lake.session,
-            lake.store,
-            name,
-            open_log=functools.partial(KafkaLog, self._story.kafka.settings),
-            open_decoder=functools.partial(shipped_decoder, str(name)),
-            open_store=lake.store.files.open_store,
-            schemas=self.follower,
-            task_timeout_s=60,
-            max_task_offsets=400,
-        )
-
-    def drain(self) -> None:
-        """Tier up to the log's end, as ``thermocline tier --once`` does."""
-        job = TieringJob(
-            self._story.log,
-            tables=lambda: [self._story.name],
-            open_target=lambda _: self.target(),
-            follow=self.follower.follow,
-        )
-        loop: TableLoop[TieringTable] = TableLoop(
-            job, listeners=(), limits=LoopLimits(poll_s=0.1)
-        )
-        assert loop.drain() == 1
-
-    def stage(self) -> tuple[SparkTieringTarget, Staged]:
-        target, topic = self.target(), self._story.topic
-        bounds = self._story.log.measure([topic])[topic]
-        return target, target.stage(plan_tiering(target.pin(), bounds, TieringBudget()))
-
-    def close(self) -> None:
-        self._registry.close()
-        self._catalogs.close()
 
 
 @dataclass
@@ -164,22 +96,18 @@ class AvroStory:
         )
         self.proxy.target = ("127.0.0.1", self.registry.port)
         self.url = self.registry.url.replace(str(self.registry.port), str(self.proxy.port))
-        #: All records by partition, as their producers' schemas have them, with their ids.
-        self._records: dict[int, list[tuple[int, Row]]] = {0: [], 1: []}
-        #: By partition and offset, the field ids that the table had when the row was tiered.
-        self._tiered: dict[tuple[int, int], frozenset[int]] = {}
-        self._snapshots: set[int] = set()
         self._deleted_softly: set[int] = set()
         #: Ids of records that the server has answered with.
         self._met: set[int] = set()
         self._ever: Fields = {}
+        self.catalogs = Catalogs(self.lake.catalogs)
+        self._oracle = AvroOracle(self.catalogs, self.log, self.name, self.topic)
         self._staged: list[tuple[SparkTieringTarget, Staged]] = []
         self._stack = contextlib.ExitStack()
         binding = Binding(self.topic, AvroFormat(evolution="additive"))
         first = first_watermark(self.log.measure([self.topic])[self.topic], binding)
         columns = [Column(0, "id", pa.int32())]
         create_table(self.lake.catalogs, NewTable(self.name, columns, binding), first)
-        self.catalogs = Catalogs(self.lake.catalogs)
         self._producers = SchemaRegistryClient({"url": self.registry.url, "timeout": 60})
         self.new_processes()
 
@@ -197,7 +125,8 @@ class AvroStory:
         settings = settings_of(self.lake.catalogs, self.kafka.settings)
         settings.schema_registry["url"] = self.url
         self.server: SqlServer = self._stack.enter_context(serving(settings))
-        self.tierers = [Tierer(self), Tierer(self)]
+        parts = self.lake, self.kafka, self.name, {"url": self.url}
+        self.tierers = [AvroTierer(*parts), AvroTierer(*parts)]
         for tierer in self.tierers:
             self._stack.callback(tierer.close)
 
@@ -243,6 +172,7 @@ class AvroStory:
         # From now on it asks nothing.
         serializer(self._record(fields, 0), self._context)
         self.versions.append(Version(schema_id, text, fields, serializer))
+        self._oracle.texts[schema_id] = text
 
     @property
     def _context(self) -> SerializationContext:
@@ -299,7 +229,7 @@ class AvroStory:
     def tier_twice_at_once(self) -> None:
         errors: list[BaseException] = []
 
-        def drain(tierer: Tierer) -> None:
+        def drain(tierer: AvroTierer) -> None:
             try:
                 with self._outage():
                     tierer.drain()
@@ -341,7 +271,7 @@ class AvroStory:
 
     def alter(self) -> None:
         """A person drops a column, renames one, or adds one by a name that was or may come."""
-        columns = {each.name for each in self.lake.store.pin(self.name).schema.payload}
+        columns = {each.name for each in self._schema().payload}
         own = sorted(columns & {*NAMES})
         absent = sorted({*NAMES} - columns - self._renamed())
         if own and self.rng.random() < 0.6:
@@ -358,8 +288,7 @@ class AvroStory:
             self.table.sql(f"ALTER TABLE {{t}} ADD COLUMN {name} {kind}")
 
     def _renamed(self) -> set[str]:
-        schema = self.lake.store.pin(self.name).schema
-        return {key for column in schema.payload for key in column.keys}
+        return {key for column in self._schema().payload for key in column.keys}
 
     def expire(self) -> None:
         self.table.expire_to_one()
@@ -405,18 +334,25 @@ class AvroStory:
         version = self.rng.choice(alive)
         self._delete(version, is_for_good=True)
         self.new_processes()
-        needs = version.id in self._tail_ids() or version.id in self._ledger().fingerprints
+        needs = (
+            version.id in self._oracle.tail_ids() or version.id in self._ledger().fingerprints
+        )
         self._stopped(SchemaRegistryChanged, UndecodableRecord, where=needs)
         assert self.registry.register(self.subject, version.text) == version.id
         self.new_processes()
+        # If none of its records was tiered before, the ledger has it as unknown.
+        self.tierers[0].look()
 
     def swap(self) -> None:
         """An empty registry gives the ids to other schemas: the table stops by name until the old one is back."""
         if not self.versions:
             return
         self._come_back()
+        version = self.rng.choice(self.versions)
+        # Its id is in the ledger then: of another id the table cannot say what it meant.
+        self._produce(version, 1)
         self.tierers[0].drain()
-        self._produce(self.rng.choice(self.versions), 2)
+        self._produce(version, 2)
         self._refill(lambda each: text_of({**each.fields, f"decoy{each.id}": "string"}))
         self._stopped(SchemaRegistryChanged, where=True)
         self._refill(lambda each: each.text)
@@ -456,18 +392,18 @@ class AvroStory:
 
     def check(self) -> None:
         """Hold the answer against the oracle; an error must have its cause."""
-        self._note_tiered()
+        self._oracle.note_tiered()
         answer, error = self._outcome()
         if "is new to the table, so wait for its tierer" in error:
             # A number in the tail has a wider type than its column, which no tierer has widened yet.
-            assert self._ledger().lacks(self._tail_ids()), error
+            assert self._ledger().lacks(self._oracle.tail_ids()), error
             self.events["column is narrow"] += 1
             if self.is_down:
                 return
             self.tierers[0].drain()
-            self._note_tiered()
+            self._oracle.note_tiered()
             answer, error = self._outcome()
-        ids = self._tail_ids()
+        ids = self._oracle.tail_ids()
         if error:
             assert self.is_down, error
             assert "the schema registry" in error, error
@@ -502,95 +438,16 @@ class AvroStory:
 
     def expected(self) -> list[Row]:
         """Decode all records, each with its writer's schema, into the columns of now."""
-        self._read_on()
-        columns = self.lake.store.pin(self.name).schema.payload
-        rows = []
-        for partition, records in self._records.items():
-            for offset, (_, record) in enumerate(records):
-                ids = self._tiered.get((partition, offset))
-                row = {
-                    column.name: conformed(column.type, value_of(column, record))
-                    if ids is None or column.field_id in ids
-                    else None
-                    for column in columns
-                }
-                rows.append({**row, "kafka_partition": partition, "kafka_offset": offset})
-        return rows
+        return self._oracle.expected(self._schema())
 
-    def _read_on(self) -> None:
-        ends = self.log.measure([self.topic])[self.topic].partitions
-        spans = [
-            OffsetRange(each.partition, len(self._records[each.partition]), each.log_end)
-            for each in ends
-            if each.log_end > len(self._records[each.partition])
-        ]
-        schemas = {
-            each.id: fastavro.parse_schema(json.loads(each.text)) for each in self.versions
-        }
-        for batch in (
-            self.log.fetch(TopicSource(self.topic), spans, timeout_s=60) if spans else ()
-        ):
-            for raw in batch.to_pylist():
-                number = int.from_bytes(raw["kafka_value"][1:5])
-                body = io.BytesIO(raw["kafka_value"][5:])
-                value: Any = fastavro.schemaless_reader(body, schemas[number], None)
-                assert raw["kafka_offset"] == len(self._records[raw["kafka_partition"]])
-                self._records[raw["kafka_partition"]].append((number, value))
-
-    def _note_tiered(self) -> None:
-        """Note which fields the table had when rows were tiered."""
-        table = self.catalogs.load(self.name)
-        schemas = {
-            key: frozenset(each.field_id for each in schema.fields)
-            for key, schema in table.schemas().items()
-        }
-        for snapshot in sorted(table.snapshots(), key=lambda each: each.sequence_number or 0):
-            text = snapshot.summary and snapshot.summary.additional_properties.get(SUMMARY_KEY)
-            if snapshot.snapshot_id in self._snapshots or not text:
-                continue
-            self._snapshots.add(snapshot.snapshot_id)
-            for partition, end in parse_watermark(text).next:
-                for offset in range(end):
-                    ids = schemas[snapshot.schema_id or 0]
-                    self._tiered.setdefault((partition, offset), ids)
-
-    def _tail_ids(self) -> set[int]:
-        self._note_tiered()
-        self._read_on()
-        return {
-            number
-            for partition, records in self._records.items()
-            for offset, (number, _) in enumerate(records)
-            if (partition, offset) not in self._tiered
-        }
+    def _schema(self) -> TableSchema:
+        return self.lake.store.pin(self.name).schema
 
     def _ledger(self) -> SchemaLedger:
         properties: Mapping[str, str] = self.catalogs.load(self.name).properties
         ledger = SchemaLedger.parse(self.name, properties.get(SCHEMAS))
         own = {at: each for at, each in ledger.fingerprints.items() if each != UNKNOWN}
         return SchemaLedger(own, ledger.era)
-
-
-def text_of(fields: Fields, name: str = "Order") -> str:
-    members = []
-    for each, kind in fields.items():
-        written: Any = json.loads(text_of(kind, "P")) if isinstance(kind, dict) else kind
-        if each != "id":
-            written = ["null", written]
-        members.append({"name": each, "type": written})
-    return json.dumps({"type": "record", "name": name, "fields": members})
-
-
-def value_of(column: Column, record: Row) -> Any:
-    """Return a record's value for a column, which may have had other names."""
-    return next((record[key] for key in (column.name, *column.keys) if key in record), None)
-
-
-def conformed(kind: pa.DataType, value: Any) -> Any:
-    """Return a value as a column of a wider type holds it: members that it lacks are NULL."""
-    if pa.types.is_struct(kind) and value is not None:
-        return {each.name: conformed(each.type, value.get(each.name)) for each in kind}
-    return value
 
 
 #: How often each step is drawn, of a hundred.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.fixtures.commands import CliSite, cli_serving, wait_until
 from tests.fixtures.kafka import Kafka
@@ -29,10 +27,7 @@ def test_a_table_follows_its_writers(
     topic = kafka.topic()
 
     def write(schema: str, *records: dict[str, Any]) -> None:
-        with schema_registry.client() as client:
-            serializer = AvroSerializer(client, schema)
-            at = SerializationContext(topic, MessageField.VALUE)
-            kafka.produce(topic, [serializer(record, at) for record in records])
+        kafka.produce(topic, schema_registry.serialized(topic, schema, records))
 
     def run(*arguments: str) -> str:
         code, out, err = cli_site.run(*arguments)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.serialization import MessageField
 from pyiceberg.catalog import load_catalog
 
 from connectors.decoding.registry import decoder_for
@@ -74,14 +73,9 @@ class Site:
         return self.run("schemas", words[0], "lake.net.flows", *words[1:])
 
     def produce(self, text: str, *values: Any, has_id: bool = True) -> None:
-        """Write values as confluent's serializer does; it registers the schema."""
-        with self.registry.client() as client:
-            serializer = AvroSerializer(client, text)
-            context = SerializationContext(self.topic, MessageField.VALUE)
-            records = [serializer(value, context) for value in values]
-        self.kafka.produce(
-            self.topic, [record if has_id else record[5:] for record in records if record]
-        )
+        """Write values of a schema, which is registered."""
+        records = self.registry.serialized(self.topic, text, values)
+        self.kafka.produce(self.topic, [record if has_id else record[5:] for record in records])
 
     def pin(self) -> Pin:
         catalogs = {"lake": sqlite_catalog(self.cli.config.parent)}
@@ -320,6 +314,9 @@ def test_what_is_wrong_is_named_in_a_sentence(site: Site) -> None:
     assert refused("--column", "a:string", "--schema-fixed") == (
         "--schema-fixed means nothing for records of JSON; it goes with --format avro."
     )
+    assert refused("--column", "a:string", "--registry", "eu") == (
+        "--registry means nothing for records of JSON; it goes with --format avro or --key-format avro."
+    )
 
 
 def test_a_table_follows_the_versions_of_its_subject(site: Site) -> None:
@@ -377,12 +374,9 @@ def test_a_table_follows_the_versions_of_its_subject(site: Site) -> None:
 
 def test_keys_are_read_by_the_one_schema_of_their_subject(site: Site) -> None:
     text = flow(("id", "int"), ("shop", ["null", "string"]), name="Key")
-    with site.registry.client() as client:
-        serializer = AvroSerializer(client, text)
-        context = SerializationContext(site.topic, MessageField.KEY)
-        key = serializer({"id": 7, "shop": "a"}, context)
+    value = {"id": 7, "shop": "a"}
+    [key] = site.registry.serialized(site.topic, text, [value], MessageField.KEY)
     keyed = "--column", "n:long", "--key-format", "avro"
-    assert key is not None
     site.kafka.produce(site.topic, [b'{"n":1}', b'{"n":2}'], keys=[key, None])
     assert site.create(*keyed) == (
         0,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +17,15 @@ import fastavro
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import NewTable, create_table
-from connectors.iceberg.evolve import evolve_table
 from connectors.jobs import events
-from connectors.jobs.loop import LoopLimits, TableLoop
-from connectors.jobs.tier import TieringJob, TieringTable
 from connectors.kafka.log import KafkaLog
-from connectors.registry.client import SchemaRegistry
-from connectors.registry.decoders import shipped_decoder
-from connectors.registry.following import SchemaFollower
 from connectors.spark.lake.lake import Lake
 from connectors.spark.options import LakeSettings
 from connectors.spark.publish import stage
 from connectors.spark.publish.splits import map_in_arrow
-from connectors.spark.publish.target import SparkTieringTarget
 from planner.errors import (
     FederationError,
     SchemaIncompatible,
@@ -49,17 +38,18 @@ from planner.errors import (
 from planner.evolution.ledger import SCHEMAS, UNKNOWN, SchemaLedger
 from planner.names import METADATA_COLUMNS, TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.ports import ArrowRelation, Staged, TopicSource
+from planner.ports import ArrowRelation, TopicSource
 from planner.schema import Column
 from planner.seam.binding import Binding
 from planner.seam.formats import ON_INCOMPATIBLE, AvroFormat
 from planner.seam.watermark import Watermark
-from planner.tiering.plan import TieringBudget, plan_tiering
 from tests.fixtures.cold import cold_slice
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.schema_registry import ApicurioRegistry, running_schema_registry
 from tests.fixtures.spark import SparkLake
 from tests.harness.avro_decoder import framed
+from tests.harness.avro_histories import conformed
+from tests.harness.avro_tierer import AvroTierer
 from thermocline.cli import app
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -99,7 +89,7 @@ def second(n: int) -> Row:
 
 @dataclass
 class Orders:
-    """A topic of Avro records, its table, and one process that tiers it. Another one: ``other``."""
+    """A topic of Avro records, its table, and one process that tiers it."""
 
     lake: SparkLake
     kafka: Kafka
@@ -108,80 +98,32 @@ class Orders:
     name: TableName
     topic: str
     catalogs: Catalogs
-    heard: list[events.Event] = field(default_factory=list)
+    stack: ExitStack
 
     def __post_init__(self) -> None:
-        self.log = KafkaLog(self.kafka.settings)
-        self._client: SchemaRegistry | None = None
-        commit = functools.partial(evolve_table, self.catalogs)
-        # Ten times as fast: a look at versions every second.
-        self.follower = SchemaFollower(
-            self._registry_of,
-            commit,
-            timeout_s=8,
-            look_s=1,
-            clock=lambda: 10 * time.monotonic(),
-        )
+        self.log = self.stack.enter_context(closing(KafkaLog(self.kafka.settings)))
+        self.tierer = self.other()
 
-    def other(self) -> Orders:
-        return replace(self, heard=[])
-
-    def _registry_of(self, *_: str) -> SchemaRegistry:
-        if self._client is None:
-            options = {
-                "url": self.registry.url,
-                "basic.auth.user.info": LOGIN,
-                "max.retries": "1",
-            }
-            self._client = SchemaRegistry(options, unknown_id_grace_s=1)
-        return self._client
-
-    def target(self, name: TableName | None = None) -> SparkTieringTarget:
-        name = name or self.name
-        return SparkTieringTarget(
-            self.lake.session,
-            self.lake.store,
-            name,
-            open_log=functools.partial(KafkaLog, self.kafka.settings),
-            open_decoder=functools.partial(shipped_decoder, str(name)),
-            open_store=self.lake.store.files.open_store,
-            schemas=self.follower,
-            task_timeout_s=60,
-            max_task_offsets=400,
-        )
-
-    def loop(self) -> TableLoop[TieringTable]:
-        job = TieringJob(
-            self.log,
-            tables=lambda: [self.name],
-            open_target=self.target,
-            follow=self.follower.follow,
-        )
-        limits = LoopLimits(poll_s=0.1)
-        return TableLoop(job, listeners=(self.heard.append,), limits=limits)
+    def other(self) -> AvroTierer:
+        """Return another process that tiers it."""
+        options = {"url": self.registry.url, "basic.auth.user.info": LOGIN}
+        # A look at versions every second.
+        tierer = AvroTierer(self.lake, self.kafka, self.name, options, speed=10)
+        return self.stack.enter_context(closing(tierer))
 
     def tier(self) -> None:
-        """Tier up to the log's end, as ``thermocline tier --once`` does."""
-        assert self.loop().drain() == 1
+        self.tierer.drain()
 
-    def fails(self, kind: type[FederationError]) -> str:
+    def fails(self, kind: type[FederationError], tierer: AvroTierer | None = None) -> str:
         with pytest.raises(kind) as caught:
-            self.tier()
+            (tierer or self.tierer).drain()
         return caught.value.message
-
-    def staged(self) -> tuple[SparkTieringTarget, Staged]:
-        target = self.target()
-        bounds = self.log.measure([self.topic])[self.topic]
-        return target, target.stage(plan_tiering(target.pin(), bounds, TieringBudget()))
 
     def register(self, text: str) -> int:
         return self.registry.register(f"{self.topic}-value", text)
 
     def serialized(self, text: str, rows: Sequence[Row]) -> list[bytes]:
-        context = SerializationContext(self.topic, MessageField.VALUE)
-        with self.registry.client() as client:
-            serializer = AvroSerializer(client, text)
-            return [serializer(row, context) for row in rows]
+        return self.registry.serialized(self.topic, text, rows)
 
     def produce(self, text: str, rows: Sequence[Row], partition: int = 0) -> None:
         self.kafka.produce(self.topic, self.serialized(text, rows), partition=partition)
@@ -237,17 +179,6 @@ class Orders:
         return sorted(rows, key=lambda row: (row["kafka_partition"], row["kafka_offset"]))
 
 
-def conformed(kind: pa.DataType, value: Any) -> Any:
-    """Return a value as a column of a wider type holds it: members that it lacks are NULL."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {each.name: conformed(each.type, value.get(each.name)) for each in kind}
-    if pa.types.is_map(kind):
-        return list(value.items())
-    return value
-
-
 def payload(rows: Sequence[Row]) -> list[Row]:
     names = {*METADATA_COLUMNS} - {"kafka_partition", "kafka_offset"}
     return [{key: each for key, each in row.items() if key not in names} for row in rows]
@@ -265,8 +196,7 @@ def bind(
 ) -> Iterator[Bind]:
     """Create a table of one column that follows its topic: ``bind(**binding options, registry=, form=)``."""
     with ExitStack() as stack:
-        catalogs = Catalogs(lake.catalogs)
-        stack.callback(catalogs.close)
+        catalogs = stack.enter_context(closing(Catalogs(lake.catalogs)))
 
         def bound(
             *,
@@ -276,7 +206,8 @@ def bind(
         ) -> Orders:
             topic = kafka.topic(2)
             binding = Binding(topic, format=form, **options)
-            measured = KafkaLog(kafka.settings).measure([topic])[topic]
+            with closing(KafkaLog(kafka.settings)) as log:
+                measured = log.measure([topic])[topic]
             name = TableName("lake", ("net",), f"avro_{next(lake.numbers)}")
             mark = Watermark(
                 cluster_id=measured.cluster_id,
@@ -288,7 +219,7 @@ def bind(
             )
             columns = [Column(0, "id", pa.int32())]
             create_table(lake.catalogs, NewTable(name, columns, binding), mark)
-            return Orders(lake, kafka, duck, registry, name, topic, catalogs)
+            return Orders(lake, kafka, duck, registry, name, topic, catalogs, stack)
 
         yield bound
 
@@ -314,7 +245,7 @@ def command(orders: Orders, folder: Path, arguments: Sequence[str]) -> str:
 
 
 def events_of(orders: Orders, kind: type[events.Event]) -> list[Any]:
-    return [event for event in orders.heard if isinstance(event, kind)]
+    return [event for event in orders.tierer.events if isinstance(event, kind)]
 
 
 def test_each_record_is_tiered_with_the_schema_it_was_written_with(
@@ -361,7 +292,7 @@ def test_each_record_is_tiered_with_the_schema_it_was_written_with(
     # Removed fields are NULL, and a column that a person dropped stays dropped: its schema is known.
     orders.lake.session.sql(f"ALTER TABLE {orders.name} DROP COLUMN note")
     orders.produce(V2, [second(n) for n in range(5)], partition=1)
-    orders.other().tier()
+    orders.other().drain()
     assert "note" not in dict(orders.columns())
     assert payload(orders.cold()) == orders.expected()
     # Spark's reader of the lake has the tail from the same schemas, read by this process and by executors.
@@ -384,7 +315,7 @@ def test_each_record_is_tiered_with_the_schema_it_was_written_with(
 def test_a_registered_version_becomes_a_column_without_a_record(bind: Bind) -> None:
     orders = bind()
     orders.register(V1)
-    loop = orders.loop()
+    loop = orders.tierer.loop()
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -415,7 +346,7 @@ def test_two_tierers_end_with_one_column_and_one_ledger(bind: Bind) -> None:
     other = orders.other()
     orders.produce(V1, [first(n) for n in range(50)])
     orders.produce(V2, [second(n) for n in range(50)], partition=1)
-    threads = [threading.Thread(target=each.loop().drain) for each in (orders, other)]
+    threads = [threading.Thread(target=each.drain) for each in (orders.tierer, other)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -431,7 +362,7 @@ def test_rows_are_published_only_on_a_ledger_that_has_their_schemas(bind: Bind) 
     orders.tier()
     [(number, fingerprint)] = orders.ledger().items()
     orders.produce(V1, [first(n) for n in range(5, 9)])
-    target, value = orders.staged()
+    target, value = orders.tierer.stage()
     assert value.schemas == {number: fingerprint}
     whole = orders.properties()[SCHEMAS]
     orders.set_property(SCHEMAS, "{}")
@@ -480,7 +411,7 @@ def test_an_outage_stops_what_needs_a_new_schema_and_a_changed_registry_all(
         registry.start()
         orders.produce(record(id="int", other="string"), [{"id": 1, "other": "x"}])
         before_it = orders.cold()
-        message = orders.other().fails(SchemaRegistryChanged)
+        message = orders.fails(SchemaRegistryChanged, orders.other())
         assert message.startswith(f"{orders.name}: the registry has another schema under id 1 ")
         assert orders.cold() == before_it
 

@@ -549,11 +549,15 @@ def test_options_that_do_not_go_together_are_refused(maker: Maker) -> None:
     maker.topic("t", [{"a": "x"}])
     assert maker.create("t") == (
         2,
-        ["thermocline: give --infer, or each column with --column."],
+        [
+            "thermocline: give --infer, or --format avro, raw or string, or each column with --column."
+        ],
     )
     assert maker.create("t", "--column", "a:string", "--leave-out", "a") == (
         2,
-        ["thermocline: --leave-out goes with --infer: other columns are those of --column."],
+        [
+            "thermocline: --leave-out goes with --infer or --format avro: other columns are those of --column."
+        ],
     )
 
 

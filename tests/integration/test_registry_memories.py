@@ -19,7 +19,7 @@ from connectors.registry.decoders import Decoders, shipped_decoder
 from connectors.registry.facts import SchemaReports
 from connectors.registry.following import LOOK_S, SchemaFollower
 from connectors.registry.registries import SchemaRegistries
-from connectors.registry.shipping import SchemaShipping
+from connectors.registry.shipping import SchemaShipping, Shipment
 from connectors.registry.subjects import followed, lacking
 from planner.errors import (
     BadConfig,
@@ -28,7 +28,6 @@ from planner.errors import (
     UndecodableRecord,
 )
 from planner.evolution.avro import parse_schema
-from planner.evolution.changes import Decide, Evolving
 from planner.evolution.ledger import SCHEMAS, UNKNOWN, UNREADABLE, SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
@@ -36,6 +35,7 @@ from planner.seam.binding import Binding, decoding_key
 from planner.seam.formats import AvroFormat
 from planner.seam.schemas_table import SchemaFacts, schema_rows
 from planner.seam.watermark import Outcomes
+from tests.doubles.evolving_table import EvolvingTable
 from tests.fixtures.spark import first_watermark
 from tests.harness.avro_decoder import framed, raw_batch
 from tests.harness.clock import Clock
@@ -65,13 +65,14 @@ class Site:
 
     texts: dict[int, str] = field(default_factory=dict)
     subjects: dict[str, dict[int, int]] = field(default_factory=dict)
-    is_up: bool = True
+    #: What it answers, whatever is asked: 200, as it should.
+    status: int = 200
     scripted: ScriptedRegistry = field(init=False)
     registries: SchemaRegistries = field(init=False)
 
     def answer(self, path: str) -> Reply:
-        if not self.is_up:
-            return Reply(status=500)
+        if self.status != 200:
+            return Reply(status=self.status)
         match path.strip("/").split("/"):
             case ["schemas", "ids", number] if int(number) in self.texts:
                 return Reply({"schema": self.texts[int(number)]})
@@ -133,20 +134,26 @@ def test_a_new_era_of_a_table_asks_again_and_other_tables_have_what_they_had(
     assert site.requests() == ["schemas/ids/7"] * 4
 
 
-@dataclass
-class Table:
-    properties: dict[str, str]
-
-    def commit(self, _: TableName, decide: Decide) -> Evolving | None:
-        evolving = decide(SCHEMA, self.properties, ())
-        if evolving is not None:
-            self.properties[SCHEMAS] = evolving.ledger
-        return evolving
+def test_a_table_that_was_made_anew_by_its_name_asks_again(site: Site) -> None:
+    """Dropped together with its registry's data, and made again on a server that runs."""
+    decoders = Decoders(site.registries.of)
+    before, after = (replace(bound({}), table_uuid=each) for each in ("1", "2"))
+    table = EvolvingTable(SCHEMA, before)
+    follower = SchemaFollower(site.registries.of, table.commit)
+    assert row(decoders, ONE, before, framed(7, b"\2")) == [(1, None)]
+    assert follower.shipment(ONE, replace(bound({7: OLD_MARK}), table_uuid="1")).fingerprints
+    site.texts[7] = NEW
+    assert row(decoders, ONE, after, framed(7, b"\2x")) == [(None, "x")]
+    shipment = follower.shipment(ONE, replace(bound({7: NEW_MARK}), table_uuid="2"))
+    assert shipment.fingerprints == {7: NEW_MARK}
+    # Of the ids that records had, each table has its own.
+    assert decoders.answers(str(ONE), before) != decoders.answers(str(ONE), after)
+    assert decoders.met(str(ONE), replace(after, table_uuid="3")) == frozenset()
 
 
 def test_a_new_era_of_a_table_follows_the_versions_of_the_new_registry(site: Site) -> None:
     clock = Clock()
-    table = Table(bound({}).properties())
+    table = EvolvingTable(SCHEMA, bound({}))
     follower = SchemaFollower(site.registries.of, table.commit, clock=clock)
     follower.follow(ONE, bound({}))
     assert json.loads(table.properties[SCHEMAS]) == {"7": OLD_MARK}
@@ -168,7 +175,7 @@ def test_a_tierer_follows_the_subjects_that_plan_shows_and_asks_each_now_and_the
     site.texts |= {8: NEW, 9: NEW}
     site.subjects = {"orders-Order": {1: 7, 2: 8}, "other": {1: 7}}
     binding = bound({7: OLD_MARK})
-    table, clock = Table(binding.properties()), Clock()
+    table, clock = EvolvingTable(SCHEMA, binding), Clock()
     assert isinstance(binding.format, AvroFormat)
     with SchemaRegistry({"url": site.scripted.url}) as registry:
         plan = lacking(followed(registry, binding, binding.format), binding, binding.format)
@@ -233,7 +240,7 @@ def test_plan_and_evolve_know_a_dropped_column_whose_schema_is_gone(
 
 def test_a_subject_that_cannot_be_told_silences_no_other_table(site: Site) -> None:
     site.subjects = {"billing": {1: 7}, "returns": {1: 7}}
-    table = Table(bound({7: OLD_MARK}).properties())
+    table = EvolvingTable(SCHEMA, bound({7: OLD_MARK}))
     follower = SchemaFollower(site.registries.of, table.commit)
     with pytest.raises(BadConfig, match=r"under several others \(billing, returns\)"):
         follower.follow(ONE, bound({7: OLD_MARK}))
@@ -283,6 +290,16 @@ def test_an_id_that_a_ledger_has_a_schema_of_is_asked_for_again(site: Site) -> N
     assert decoder.decode(raw).outcomes == Outcomes(rows=1)
 
 
+@pytest.mark.parametrize("status", [401, 500], ids=["its login is refused", "it is away"])
+def test_tables_that_need_no_schema_are_tiered_all_the_same(status: int, site: Site) -> None:
+    site.status = status
+    table = EvolvingTable(SCHEMA, bound({7: OLD_MARK}))
+    follower = SchemaFollower(site.registries.of, table.commit, timeout_s=1)
+    assert follower.shipment(ONE, table.binding) == Shipment()
+    site.status = 200
+    assert follower.shipment(TWO, table.binding) == Shipment()
+
+
 def test_requests_and_failures_of_a_registry_are_counted(site: Site) -> None:
     assert site.registries.states() == ()
     decoders = Decoders(site.registries.of, timeout_s=1)
@@ -290,7 +307,7 @@ def test_requests_and_failures_of_a_registry_are_counted(site: Site) -> None:
     decoders.ask(str(ONE), binding, [7])
     (state,) = site.registries.states()
     assert (state.name, state.requests, state.failures) == ("", 1, 0)
-    site.is_up = False
+    site.status = 500
     with pytest.raises(SchemaRegistryUnavailable):
         decoders.ask(str(TWO), binding, [7])
     (later,) = site.registries.states()
@@ -318,7 +335,7 @@ def test_facts_from_before_a_registry_went_away_are_said(site: Site) -> None:
     reports = SchemaReports(site.registries.of, Decoders(site.registries.of))
     order = SchemaFacts(7, OLD_MARK, "Order", (("orders-value", 1),))
     assert reports(ONE, bound({7: OLD_MARK})) == [order]
-    site.is_up = False
+    site.status = 503
     assert reports(ONE, binding) == [order, SchemaFacts(8)]
 
 

@@ -246,7 +246,7 @@ def test_nothing_is_kept_of_a_topic_that_was_described(fake_broker: FakeBroker) 
     """A client that does, does so for each statement."""
     admin = Admin({"bootstrap.servers": fake_broker.bootstrap})
     for _ in range(20):
-        reply = admin.described([TOPIC], 5.0)[TOPIC].result(30)
+        (reply,) = admin.described([TOPIC], 5.0).result(30)
         until = time.monotonic() + 30
         # Held by what was told, and by the call that counts.
         while (references := sys.getrefcount(reply.topic_id)) != 2:

@@ -52,14 +52,45 @@ def succeeded(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
+def built(source: Path, folder: Path) -> Path:
+    build = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
+    succeeded(run(*build, cwd=source))
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    succeeded(
-        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
-    )
-    (built,) = folder.glob("*.whl")
-    return built
+    return built(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def client_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(ROOT / "clients" / "python", tmp_path_factory.mktemp("client"))
+
+
+def test_the_clients_wheel_ships_its_package_and_nothing_else(client_wheel: Path) -> None:
+    archive = zipfile.ZipFile(client_wheel)
+    sources = ROOT / "clients" / "python" / "thermocline_client"
+    assert {name for name in archive.namelist() if ".dist-info/" not in name} == {
+        f"thermocline_client/{path.name}"
+        for path in sources.iterdir()
+        if path.suffix == ".py" or path.name == "py.typed"
+    }
+    (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+    needed = re.findall(r"^Requires-Dist: (.+)$", archive.read(name).decode(), re.MULTILINE)
+    assert [line for line in needed if "extra ==" not in line] == [
+        "adbc-driver-flightsql>=1.0",
+        "pyarrow>=14",
+    ]
+
+
+def test_server_and_client_are_of_one_version(wheel: Path, client_wheel: Path) -> None:
+    version = client_wheel.name.split("-")[1]
+    assert wheel.name.split("-")[1] == version
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+    assert f"Requires-Dist: thermocline-client=={version}\n" in archive.read(name).decode()
 
 
 def test_the_wheel_ships_the_files_of_four_packages_and_nothing_else(wheel: Path) -> None:
@@ -137,7 +168,10 @@ def newest_python() -> str | None:
 
 @pytest.fixture(scope="session", params=["newest", pytest.param("own", marks=pytest.mark.soak)])
 def installed(
-    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    wheel: Path,
+    client_wheel: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Installed]:
     """With the newest Python on this machine; the tests' own is the one that everything else runs on."""
     newest = newest_python() if request.param == "newest" else None
@@ -169,6 +203,7 @@ def installed(
             "--constraint",
             pins,
             wheel,
+            client_wheel,
             cwd=folder,
         )
     )
@@ -238,7 +273,7 @@ def refused(done: subprocess.CompletedProcess[str], name: str) -> None:
 def test_all_dependencies_resolve_to_wheels_on_the_newest_python(tmp_path: Path) -> None:
     """PySpark has no wheel for any Python: it is plain Python, built on installation."""
     done = run(*UV, "pip", "compile", "--quiet", "--python-version", NEWER[0], "--extra", "spark",
-               "--only-binary", ":all:", "--no-binary", "pyspark", "-o", tmp_path / "resolved.txt",
+               "--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "thermocline-client", "-o", tmp_path / "resolved.txt",
                ROOT / "pyproject.toml")  # fmt: skip
     succeeded(done)
     assert "pyspark==" in (tmp_path / "resolved.txt").read_text(encoding="utf-8")

@@ -27,7 +27,15 @@ from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, Und
 from planner.evolution.ledger import SchemaLedger
 from planner.schema import RAW_SCHEMA
 from planner.seam.formats import AvroFormat
-from tests.harness.avro_histories import TABLE, WIDER, Fields, Registry, Table, text_of
+from tests.doubles.schema_registry import MemoryRegistry
+from tests.harness.avro_histories import (
+    TABLE,
+    WIDER,
+    Fields,
+    conformed,
+    following_table,
+    text_of,
+)
 
 EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "30"))
 NAMES = ("a", "b", "c", "d")
@@ -40,17 +48,10 @@ VALUES: Mapping[str, st.SearchStrategy[Any]] = {
 }
 
 
-def as_column(value: Any, kind: pa.DataType) -> Any:
-    """What a column of a type shows of a value: members that it does not have are NULL."""
-    if pa.types.is_struct(kind) and value is not None:
-        return {each.name: as_column(value.get(each.name), each.type) for each in kind}
-    return value
-
-
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.registry, self.table = Registry(), Table()
+        self.registry, self.table = MemoryRegistry(), following_table()
         self.schemas: list[Fields] = []
         self.log: list[tuple[int, dict[str, Any]]] = []
         self.watermark = 0
@@ -63,7 +64,7 @@ class Histories(RuleBasedStateMachine):
         self.tierers = [self._started(), self._started()]
 
     def _started(self) -> Decoders:
-        return Decoders(lambda *_: self.registry)
+        return Decoders(self.registry.of)
 
     @rule(data=st.data())
     def register(self, data: st.DataObject) -> None:
@@ -77,7 +78,7 @@ class Histories(RuleBasedStateMachine):
             fields["p"] = self._next(data, {"x": "int"})
         order = data.draw(st.permutations(list(fields)))
         self.schemas.append({name: fields[name] for name in order})
-        self.registry.texts.append(text_of(self.schemas[-1]))
+        self.registry.answers[len(self.schemas)] = text_of(self.schemas[-1])
 
     def _ever(self) -> dict[str, Any]:
         """The widest type that each name has had."""
@@ -172,11 +173,11 @@ class Histories(RuleBasedStateMachine):
     @rule(has_others=st.booleans())
     def replace_the_registry(self, has_others: bool) -> None:
         """For a while ids mean other schemas, or none: processes that start then stop at what they need, by name."""
-        own = self.registry.texts
-        self.registry.texts = [
-            text_of({**fields, "decoy": "int"}) if has_others else None
-            for fields in self.schemas
-        ]
+        own = self.registry.answers
+        decoys = ({**fields, "decoy": "int"} for fields in self.schemas)
+        self.registry.answers = (
+            {at: text_of(fields) for at, fields in enumerate(decoys, 1)} if has_others else {}
+        )
         ledger = self._ledger()
         ids = {at for at, _ in self.log[self.watermark :]} & ledger.fingerprints.keys()
         changed = pytest.raises(SchemaRegistryChanged, match="the registry has another schema")
@@ -186,7 +187,7 @@ class Histories(RuleBasedStateMachine):
             decoder = self._started()(str(TABLE), self.table.schema, self.table.binding)
             with pytest.raises(SchemaRegistryChanged):
                 decoder.decode(self._raw(self.watermark, len(self.log)))
-        self.registry.texts = own
+        self.registry.answers = own
 
     def _ledger(self) -> SchemaLedger:
         form = self.table.binding.format
@@ -254,11 +255,11 @@ class Histories(RuleBasedStateMachine):
         records = self.log[: self.watermark] if hot is None else self.log
         for offset, (_, record) in enumerate(records):
             for column in schema.payload:
-                expected = as_column(record.get(column.name), column.type)
+                expected = conformed(column.type, record.get(column.name))
                 if hot is not None and offset >= self.watermark:
                     value = hot[offset - self.watermark][column.name]
                 elif column.field_id in self.cold[offset]:
-                    value = as_column(self.cold[offset][column.field_id], column.type)
+                    value = conformed(column.type, self.cold[offset][column.field_id])
                 else:
                     # Added after the row was tiered: its record had no such field.
                     assert record.get(column.name) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Collection
 from random import Random
 from typing import Any
 
@@ -18,14 +17,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from connectors.registry.decoders import Decoders
 from connectors.registry.table_schemas import take_up
-from connectors.registry.texts import Answer, UnknownSchema
 from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, Column, TableSchema
 from planner.seam.binding import ON_ERROR
 from planner.seam.cut import TableCut
-from proxy.tail import generations, heritage
+from proxy.tail import followed_table, generations
 from tests.doubles.log import MemoryRecord
-from tests.harness.avro_histories import TABLE, WIDER, Fields, Registry, Table, text_of
+from tests.doubles.schema_registry import MemoryRegistry
+from tests.harness.avro_histories import TABLE, WIDER, Fields, following_table, text_of
 from tests.harness.tails import FOLLOWED, TailHarness
 
 EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "30"))
@@ -54,23 +53,14 @@ def record(chance: Random, fields: Fields) -> dict[str, Any]:
     }
 
 
-class CandidRegistry(Registry):
-    """A registry that says of the other ids that it has none such."""
-
-    def by_ids(self, ids: Collection[int], **_: object) -> dict[int, Answer]:
-        there = [each for each in ids if each <= len(self.texts)]
-        unknown = UnknownSchema("schema id")
-        return dict.fromkeys(ids, unknown) | super().by_ids(there)
-
-
 class Heritages(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(generations, "SEGMENT_ROWS", 4)
-        self.patch.setattr(heritage, "_MOST_FETCHED", 12)
-        self.registry, self.table = CandidRegistry(), Table()
-        self.decoders = Decoders(lambda *_: self.registry)
+        self.patch.setattr(followed_table, "FETCHED_RECORDS", 12)
+        self.registry, self.table = MemoryRegistry(), following_table()
+        self.decoders = Decoders(self.registry.of)
         self.tails = TailHarness(following=FOLLOWED, threads=False, decoders=self.decoders)
         self.schemas: list[Fields] = []
         self.past: list[TableSchema] = []
@@ -94,7 +84,7 @@ class Heritages(RuleBasedStateMachine):
 
     def _register(self, fields: Fields) -> None:
         self.schemas.append(fields)
-        self.registry.texts.append(text_of(fields))
+        self.registry.answers[len(self.schemas)] = text_of(fields)
 
     @rule(data=st.data())
     def register(self, data: st.DataObject) -> None:

@@ -192,7 +192,7 @@ SWITCHES = (
         "S3",
         "keep what a registry answered for every era",
         "connectors/registry/decoders.py",
-        'return f"{table} {form.era}"',
+        'return f"{table} {binding.table_uuid} {avro_of(binding).era}"',
         'return ""',
         (
             "tests/integration/test_registry_memories.py::"
@@ -308,8 +308,8 @@ SWITCHES = (
         "T14",
         "leave a skipped record to the decoder",
         "connectors/table_facts.py",
-        "binding=binding.under(mark)",
-        "binding=binding",
+        "replace(binding.under(mark), table_uuid=facts.table_uuid)",
+        "replace(binding, table_uuid=facts.table_uuid)",
         (
             f"{WAYS_OUT}::test_a_poisoned_record_is_skipped_for_good[memory]",
             f"{STATEMENTS}::test_a_skipped_record_is_in_no_answer_after_the_decision",

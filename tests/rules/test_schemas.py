@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import fastavro
@@ -17,23 +17,24 @@ from connectors.registry.client import SchemaRegistry
 from connectors.registry.decoders import Decoders
 from connectors.registry.shipping import SchemaShipping
 from connectors.registry.table_schemas import take_up
-from connectors.registry.texts import Answer, UnknownSchema, WriterText
+from connectors.registry.texts import WriterText
 from planner.errors import SchemaRegistryChanged, SchemaRegistryUnavailable, TieringConflict
 from planner.evolution.avro import parse_schema
-from planner.evolution.changes import AddColumn, Decide, Evolving
-from planner.evolution.ledger import SCHEMAS, SchemaLedger
+from planner.evolution.ledger import SchemaLedger
 from planner.names import TableName
 from planner.schema import Column, TableSchema
-from planner.seam.binding import Binding, parse_binding
+from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
-from planner.sql_text import FieldPath
 from planner.tiering.publish import check_schemas
+from tests.doubles.evolving_table import EvolvingTable
+from tests.doubles.schema_registry import MemoryRegistry
 from tests.harness.avro_decoder import framed, raw_batch
 from tests.harness.clock import Clock
 from tests.harness.scripted_registry import Reply, by_id, missing, scripted_registry
 
 TABLE = TableName("lake", ("shop",), "orders")
 SCHEMA = TableSchema(1, (Column(1, "a", pa.int64()), Column(2, "b", pa.string())))
+NARROW = TableSchema(1, SCHEMA.columns[:1])
 
 
 def text(**fields: Any) -> str:
@@ -57,55 +58,6 @@ def binding(ledger: Mapping[int, str] | None = None, era: int = 0) -> Binding:
     return Binding("orders", form)
 
 
-class Registry:
-    """One in memory; ``requests`` are the ids that were asked for."""
-
-    def __init__(self, texts: Mapping[int, str]) -> None:
-        self.texts = dict(texts)
-        self.requests: list[list[int]] = []
-
-    def of(self, *_: str) -> Any:
-        return self
-
-    def by_ids(self, ids: Collection[int], **_: object) -> dict[int, Answer]:
-        self.requests.append(sorted(ids))
-        return {
-            each: WriterText(each, self.texts[each], {}, "AVRO")
-            if each in self.texts
-            else UnknownSchema(f"schema id {each}")
-            for each in ids
-        }
-
-
-class Table:
-    """A table whose commits are kept: how many columns it had, and its ledger, after each."""
-
-    def __init__(self) -> None:
-        self.schema = TableSchema(1, (Column(1, "a", pa.int64()),))
-        self.past: set[FieldPath] = set()
-        self.properties = binding().properties()
-        self.commits: list[Evolving] = []
-
-    @property
-    def binding(self) -> Binding:
-        parsed = parse_binding(TABLE, self.properties)
-        assert parsed is not None
-        return parsed
-
-    def commit(self, _: TableName, decide: Decide) -> Evolving | None:
-        evolving = decide(self.schema, self.properties, self.past)
-        if evolving is None:
-            return None
-        for change in evolving.changes:
-            assert isinstance(change, AddColumn)
-            column = Column(10 + len(self.commits), change.path[0], change.type)
-            self.schema = TableSchema(2, (*self.schema.columns, column))
-        self.past |= {(name,) for name in self.schema.names}
-        self.properties[SCHEMAS] = evolving.ledger
-        self.commits.append(evolving)
-        return evolving
-
-
 @pytest.mark.parametrize("count", [4, 400], ids=["exact", "fast"])
 def test_a_record_is_decoded_with_the_schema_it_was_written_with(count: int) -> None:
     writers = Writers()
@@ -125,7 +77,7 @@ def test_a_record_is_decoded_with_the_schema_it_was_written_with(count: int) -> 
 
 def test_tasks_get_no_schema_that_the_ledger_lacks() -> None:
     """Though this process knows it: a row of it could be published before the ledger has it."""
-    shipping = SchemaShipping(Registry({7: ONE, 8: OTHER}).of)
+    shipping = SchemaShipping(MemoryRegistry({7: ONE, 8: OTHER}).of)
     bound = binding({7: FINGERPRINT})
     shipping.decoders.ask(str(TABLE), bound, [7, 8])
     shipment = shipping.of_ledger(TABLE, bound)
@@ -134,7 +86,8 @@ def test_tasks_get_no_schema_that_the_ledger_lacks() -> None:
 
 
 def test_a_schema_is_in_the_ledger_with_its_columns_also_where_it_brings_none() -> None:
-    table, registry = Table(), Registry({7: text(a="long"), 8: ONE})
+    table = EvolvingTable(NARROW, binding())
+    registry = MemoryRegistry({7: text(a="long"), 8: ONE})
     for number in (7, 8):
         take_up(TABLE, table.binding, [number], Decoders(registry.of), table.commit)
     ledgers = [SchemaLedger.parse(TABLE, each.ledger) for each in table.commits]
@@ -153,7 +106,7 @@ def test_rows_are_not_published_where_the_ledger_lacks_their_schema() -> None:
 
 
 def test_a_registry_that_gives_an_id_to_another_schema_stops_readers_and_tierers() -> None:
-    registry = Registry({7: OTHER})
+    registry = MemoryRegistry({7: OTHER})
     bound = binding({7: FINGERPRINT})
     decoder = Decoders(registry.of)(str(TABLE), SCHEMA, bound)
     with pytest.raises(SchemaRegistryChanged, match="another schema under id 7"):
@@ -164,31 +117,31 @@ def test_a_registry_that_gives_an_id_to_another_schema_stops_readers_and_tierers
 
 def test_a_dropped_column_stays_dropped_under_a_later_schema() -> None:
     """Though the registry has lost the schema that brought it."""
-    table = Table()
-    registry = Registry({7: text(a="long", c="int"), 8: text(a="long", c="int", d="int")})
+    table = EvolvingTable(NARROW, binding())
+    registry = MemoryRegistry({7: text(a="long", c="int"), 8: text(a="long", c="int", d="int")})
     take_up(TABLE, table.binding, [7], Decoders(registry.of), table.commit)
-    table.schema = TableSchema(3, table.schema.columns[:1])
-    del registry.texts[7]
+    table.drop("c")
+    del registry.answers[7]
     take_up(TABLE, table.binding, [8], Decoders(registry.of), table.commit)
     assert table.schema.names == ("a", "d")
 
 
 def test_a_field_without_a_column_from_the_start_has_none_under_a_later_schema() -> None:
     """``create --leave-out`` makes such a table."""
-    table = Table()
     seven, eight = text(a="long", c="int"), text(a="long", c="int", d="int")
-    table.properties = binding({7: parse_schema(seven).fingerprint}).properties()
-    decoders = Decoders(Registry({7: seven, 8: eight}).of)
+    table = EvolvingTable(NARROW, binding({7: parse_schema(seven).fingerprint}))
+    decoders = Decoders(MemoryRegistry({7: seven, 8: eight}).of)
     take_up(TABLE, table.binding, [8], decoders, table.commit)
     assert table.schema.names == ("a", "d")
 
 
 def test_a_schema_of_the_ledger_brings_no_column_again() -> None:
     """An earlier process took it up; then a person dropped the column."""
-    table, registry = Table(), Registry({7: text(a="long", c="int")})
+    table = EvolvingTable(NARROW, binding())
+    registry = MemoryRegistry({7: text(a="long", c="int")})
     for _ in range(2):
         take_up(TABLE, table.binding, [7], Decoders(registry.of), table.commit)
-        table.schema = TableSchema(3, table.schema.columns[:1])
+        table.drop("c")
     assert len(table.commits) == 1
 
 

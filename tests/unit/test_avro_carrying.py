@@ -20,6 +20,8 @@ from tests.harness.builders import schema
 A = Column(10, "a", pa.int32())
 B = Column(11, "b", pa.string())
 P = Column(12, "p", pa.struct([pa.field("x", pa.int32())]))
+B_OR_C = replace(B, keys=("b", "c"))
+C = Column(15, "c", pa.string())
 WIDE_P = replace(P, type=pa.struct([*P.type, pa.field("y", pa.int32())]))
 KEY = Column(13, "kafka_key", METADATA_TYPES["kafka_key"])
 WIDE = replace(A, type=pa.int64())
@@ -55,6 +57,9 @@ def carries(
         ([A], [replace(A, field_id=20)], [], False),
         # Renamed: the record still has the value under the first name.
         ([A], [replace(A, name="n", keys=("n", "a"))], [], False),
+        ([A], [replace(WIDE, name="n", keys=("n", "a"))], [], False),
+        # The field of a column that is gone fills another one.
+        ([B_OR_C, C], [B_OR_C], [("c", "string")], False),
         ([A, P], [A, WIDE_P], [], True),
         ([A, P], [A, WIDE_P], [("p", {"type": "record", "name": "P", "fields": []})], False),
         ([replace(A, required=True)], [A], [], True),

@@ -17,6 +17,7 @@ FOLDERS = (
     "connectors",
     "proxy",
     "thermocline",
+    "clients",
     "tests",
     "benchmarks",
     "docs",

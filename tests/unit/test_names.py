@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("planner", "connectors", "proxy", "thermocline")
+PACKAGES = ("planner", "connectors", "proxy", "thermocline", "clients/python")
 BANNED = frozenset(
     ["held", "found", "told", "asked", "wanted", "seen", "shown", "kept", "known", "taken", "given", "news", "looks"]
 )  # fmt: skip

@@ -141,10 +141,15 @@ OF_OTHERS = {
     "planner/type_text.py _BARE_NAME": "the command line of `create`",
     "planner/type_text.py _SPACE": "the command line of `create`",
     "proxy/access/authentication/credentials.py _SHA256": "the operator's credentials file",
-    "connectors/flight_server.py _SERVER_ERROR": "the user's own process",
-    "connectors/flight_server.py _NOBODY": "the user's own process",
+    "clients/python/thermocline_client/errors.py _SERVER_ERROR": "the user's own process",
+    "clients/python/thermocline_client/errors.py _NO_SERVER": "the user's own process",
+    "clients/python/thermocline_client/magics.py _SPAN": "the user's own process",
+    "clients/python/thermocline_client/sql_text.py _NAME": "the user's own process",
+    "clients/python/thermocline_client/sql_text.py side_name": "the user's own process",
+    "clients/python/thermocline_client/sqlalchemy_types.py _DECIMAL": "the user's own process",
     "thermocline/commands/tail.py _SPAN": "the command line",
     "thermocline/commands/verify.py _DURATION": "the command line",
+    "thermocline/demo/world.py _PAGES": "what the demo's console prints",
     "thermocline/demo/observer.py _PUBLISHED": "the log of the demo's tierer",
     "thermocline/doctor/machine.py _REQUIREMENT": "our own package's requirements",
     "thermocline/doctor/machine.py _numbers": "versions of packages",
@@ -301,7 +306,7 @@ def _of_class(members: Any, variant: int) -> str:
 def test_a_pattern_that_is_new_says_whose_text_it_reads() -> None:
     texts = {
         path: text
-        for folder in ("planner", "connectors", "proxy", "thermocline")
+        for folder in ("planner", "connectors", "proxy", "thermocline", "clients")
         for path in sorted((ROOT / folder).rglob("*.py"))
         if re.search(r"^\s*(import|from) re\b", text := path.read_text(encoding="utf-8"), re.M)
     }

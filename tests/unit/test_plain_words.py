@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("planner", "connectors", "proxy", "thermocline")
+FOLDERS = ("planner", "connectors", "proxy", "thermocline", "clients")
 _PRONOUNS = re.compile(
     r"\b(nobody|whoever|somebody|anybody|whatever|whichever|meanwhile|beforehand)\b",
     re.IGNORECASE,

@@ -238,12 +238,14 @@ def test_a_bad_key_is_a_bad_record_by_the_policy() -> None:
         ("a", "1"),
         (None, "3"),
     ]
-    rows = decoded(table(KEY, TEXT, *BAD), keyed("string", on_error="null"), *records)
+    both = (b"\xff", b"\xff")
+    rows = decoded(table(KEY, TEXT, *BAD), keyed("string", on_error="null"), *records, both)
     assert [tuple(row.values()) for row in rows] == [
         (1, "a", "1", b"a", None, None),
         (2, None, "2", b"\xff", b"2", "key: the value is not UTF-8 (byte 0)"),
         (3, "b", None, b"b", b"\xff", "the value is not UTF-8 (byte 0)"),
         (4, None, "3", None, None, None),
+        (5, None, None, b"\xff", b"\xff", "the value is not UTF-8 (byte 0)"),
     ]
 
 

@@ -3,9 +3,9 @@ import pyarrow as pa
 from planner.evolution.ledger import UNKNOWN, UNREADABLE, SchemaLedger
 from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
-from planner.seam.cut import plan_cut
+from planner.seam.cut import HotSlice, plan_cut
 from planner.seam.formats import AvroFormat
-from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
+from planner.seam.schemas_table import SCHEMAS_SCHEMA, RangesOfIds, SchemaFacts, schema_rows
 from planner.seam.seam_table import SEAM_SCHEMA, PinFacts, TailFacts, seam_rows
 from planner.seam.time_travel import cut_until
 from planner.seam.watermark import Skip
@@ -94,7 +94,8 @@ def test_the_schemas_of_a_cut_are_those_of_its_ledger_and_what_the_tail_had() ->
     ]
     rows = schema_rows(Binding("orders", AvroFormat(ledger=ledger)), facts)
     table = pa.Table.from_pylist(rows, schema=SCHEMAS_SCHEMA)
-    assert [tuple(row.values()) for row in table.to_pylist()] == [
+    assert table.column("tail").null_count == len(table)
+    assert [tuple(row.values())[:-1] for row in table.to_pylist()] == [
         (5, "orders-value", 1, "shop.Order", "same"),
         (5, "orders-value", 3, "shop.Order", "same"),
         (6, "orders-value", 2, "shop.Order", "changed"),
@@ -105,3 +106,24 @@ def test_the_schemas_of_a_cut_are_those_of_its_ledger_and_what_the_tail_had() ->
         (12, None, None, None, "unknown"),
     ]
     assert schema_rows(Binding("flows"), []) == []
+
+
+def test_rows_of_an_id_are_where_segments_have_it_or_may_have_any() -> None:
+    hot = HotSlice("orders", "t", (OffsetRange(0, 10, 20), OffsetRange(2, 0, 5)))
+    binding = Binding("orders", AvroFormat(ledger=SchemaLedger({5: "a", 6: "b"})))
+
+    def tails(ranges: RangesOfIds) -> list[object]:
+        rows = schema_rows(binding, [], hot, ranges)
+        table = pa.Table.from_pylist(rows, schema=SCHEMAS_SCHEMA)
+        return [
+            each and [tuple(span.values()) for span in each]
+            for each in table.column("tail").to_pylist()
+        ]
+
+    # Below the watermark, beyond the cut, and of a partition without a tail, there is nothing of it.
+    lists = [OffsetRange(0, 0, 10), OffsetRange(1, 0, 9), OffsetRange(2, 1, 3)]
+    own: RangesOfIds = {5: lists}
+    assert tails(own) == [[(2, 1, 2)], None]
+    assert tails({5: [OffsetRange(0, 0, 12), OffsetRange(0, 17, 30)]}) == [[(0, 10, 19)], None]
+    any_id: RangesOfIds = {None: [OffsetRange(0, 14, 16)]}
+    assert tails({**own, **any_id}) == [[(0, 14, 15), (2, 1, 2)], [(0, 14, 15)]]

@@ -96,9 +96,16 @@ def test_all_others_stay_in_the_shape(sql: str) -> None:
 
 
 def test_what_is_not_closed_has_no_constants() -> None:
-    assert [each.value for each in TextShape.of("SELECT 5 = 6 -- 7").constants] == [5, 6]
-    assert TextShape.of("SELECT 'wine").constants == ()
-    assert TextShape.of("SELECT 5, 'x'").outline == "SELECT \0INTEGER, \0VARCHAR"
+    sql = "SELECT a FROM t WHERE 5 = 6 -- 7"
+    assert [each.value for each in TextShape.of(sql).constants] == [5, 6]
+    assert TextShape.of("SELECT a FROM t WHERE s = 'wine").constants == ()
+    outline = TextShape.of("SELECT 5 Where s = 'x'").outline
+    assert outline == "SELECT \0INTEGER Where s = \0VARCHAR"
+
+
+@pytest.mark.parametrize("sql", ["SELECT 5", "SELECT a, 'x' FROM t LIMIT 5"])
+def test_a_text_without_where_has_no_constants_to_lift(sql: str) -> None:
+    assert TextShape.of(sql) == TextShape(sql)
 
 
 def test_a_text_that_looks_like_an_outline_is_another_shape() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from planner.errors import DeadlineExceeded, LogUnavailable, TailTooLarge
 from planner.offsets import OffsetRange
-from proxy.tail import tails
+from proxy.tail import followed_table
 from proxy.tail.budget import TailLimits
 from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import Pacing
@@ -26,7 +26,7 @@ SMALL_STEPS = Pacing(gather_s=0, max_ready_rows=1)
 
 @pytest.fixture(autouse=True)
 def _few_records_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "FETCHED_RECORDS", 10)
+    monkeypatch.setattr(followed_table, "FETCHED_RECORDS", 10)
 
 
 def late_when(holds: Callable[[], bool]) -> Callable[[], None]:

@@ -22,7 +22,8 @@ from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.boundary import RetentionBoundary
 from planner.seam.formats import AvroFormat
-from proxy.tail import generations, heritage
+from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
+from proxy.tail import followed_table, generations
 from tests.harness.avro_decoder import framed
 from tests.harness.builders import FLOWS, schema
 from tests.harness.tails import LIMITS, TailHarness, tail_harness
@@ -113,6 +114,25 @@ def test_segments_that_have_the_field_are_fetched_again() -> None:
         ]
 
 
+def test_a_tail_tells_between_which_offsets_an_id_has_rows() -> None:
+    def tail_of(harness: TailHarness, *watermark: int) -> dict[object, object]:
+        cut = harness.cut(*watermark, columns=BEFORE)
+        ranges = harness.tails.ranges_of_ids(cut)
+        rows = schema_rows(cut.binding, map(SchemaFacts, (1, 2, 3)), cut.hot, ranges)
+        table = pa.Table.from_pylist(rows, schema=SCHEMAS_SCHEMA)
+        return {
+            row["schema_id"]: row["tail"] and [tuple(each.values()) for each in row["tail"]]
+            for row in table.to_pylist()
+        }
+
+    with tails_of() as harness:
+        assert tail_of(harness, 0, 0) == {1: None, 2: None, 3: None}
+        # Records of id 2 are at 25 and 26; those behind them are in the same segment.
+        steps(harness, (0, OLD, 25), (1, OLD, 3), (0, NEW, 2), (0, OLD, 4))
+        assert tail_of(harness, 0, 0) == {1: [(0, 0, 30), (1, 0, 2)], 2: [(0, 25, 30)], 3: None}
+        assert tail_of(harness, 28, 3) == {1: [(0, 28, 30)], 2: [(0, 28, 30)], 3: None}
+
+
 def test_a_wider_column_has_its_values_and_is_written_anew_behind() -> None:
     with tails_of() as harness:
         steps(harness, (0, OLD, 25), (0, LONG, 5))
@@ -198,6 +218,33 @@ def test_old_cuts_keep_their_rows_and_what_is_lent_outlives_its_owner() -> None:
         assert values(harness, later) == [(*row, None) for row in new]
 
 
+def test_rows_that_are_lent_on_keep_what_each_schema_made_of_them() -> None:
+    with tails_of() as harness:
+        steps(harness, (0, OLD, 25), (0, NEW, 5))
+        new = values(harness, AFTER)
+        later = replace(schema(WIDE, X, Column(12, "y", pa.string())), schema_id=3)
+        assert newly_decoded(harness, later) == 0
+        assert values(harness, later) == [(*row, None) for row in new]
+
+
+def test_a_cut_that_begins_below_the_rows_that_are_left_has_all_of_its_own() -> None:
+    with tails_of() as harness:
+        steps(harness, (0, OLD, 30))
+        # Statements at this watermark need no row below it, and one at another does.
+        harness.now_s = 1000
+        harness.tails.note_pin(harness.pin(21, 0, columns=BEFORE))
+        values(harness, BEFORE, 21, 0)
+        assert harness.state().ranges[0].start > 0
+        assert values(harness, AFTER) == [(0, at, -4, None) for at in range(30)]
+
+
+def test_records_without_rows_behind_the_last_row_are_not_read_again() -> None:
+    with tails_of(on_error="skip") as harness:
+        steps(harness, (0, OLD, 12), (0, b"no id", 30))
+        assert newly_decoded(harness, AFTER) == 0
+        assert values(harness, AFTER) == [(0, at, -4, None) for at in range(12)]
+
+
 def test_what_was_tiered_is_not_fetched_again() -> None:
     with tails_of() as harness:
         steps(harness, (0, NEW, 12), (0, OLD, 12), (1, OLD, 20))
@@ -229,7 +276,7 @@ def test_a_fetch_that_fails_leaves_the_rest_to_the_follower(
 
 
 def test_what_is_too_much_to_fetch_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heritage, "_MOST_FETCHED", 4)
+    monkeypatch.setattr(followed_table, "FETCHED_RECORDS", 4)
     with tails_of() as harness:
         steps(harness, (0, OLD, 25), (0, NEW, 5), (0, OLD, 20))
         assert newly_decoded(harness, AFTER) == 25

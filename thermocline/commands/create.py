@@ -142,10 +142,12 @@ class NewTableOptions:
     def check(self) -> None:
         """Raise BadConfig for options that contradict each other."""
         if not (self.infer or self.columns or self.format in ("avro", *PLAIN_TYPES)):
-            raise BadConfig("give --infer, or each column with --column.")
+            raise BadConfig(
+                "give --infer, or --format avro, raw or string, or each column with --column."
+            )
         if self.leave_out and not (self.infer or self.format in ("avro", *PLAIN_TYPES)):
             raise BadConfig(
-                "--leave-out goes with --infer: other columns are those of --column."
+                "--leave-out goes with --infer or --format avro: other columns are those of --column."
             )
         if cluster := cluster_of(self.topic):
             raise BadConfig(
@@ -164,8 +166,9 @@ class NewTableOptions:
             self._check_plain(name, of_avro)
         for option_name, value in of_avro.items():
             if value and name == "json":
+                or_keys = " or --key-format avro" if option_name == "--registry" else ""
                 raise BadConfig(
-                    f"{option_name} means nothing for records of JSON; it goes with --format avro."
+                    f"{option_name} means nothing for records of JSON; it goes with --format avro{or_keys}."
                 )
         if self.json_mode and name == "avro":
             raise BadConfig("--json-mode means nothing for records of Avro; leave it out.")

@@ -122,7 +122,8 @@ def command(chosen: DemoOptions) -> None:
 
 def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float) -> bool:
     """Events and pictures until time or Ctrl-C; True unless something differs from the ledger."""
-    demo = Observation([ObservedTable(feed) for feed in FEEDS], chosen.rate)
+    demo = Observation([ObservedTable(feed) for feed in FEEDS], chosen.rate, pages=world.pages)
+    screen.say(f"the console, in a browser: {demo.pages}")
     bootstrap, rate_of_each = world.broker.bootstrap, chosen.rate // len(FEEDS)
     events, drift = _events(world, demo)
     traffics = [

@@ -97,7 +97,7 @@ class ObservedTable:
 
 @dataclass
 class Observation:
-    """Everything shown. Ages and latencies are the newest ones, oldest first."""
+    """Everything shown. Ages and latencies are the newest ones, oldest first; ``pages`` is the console's address."""
 
     tables: Sequence[ObservedTable]
     rate: int
@@ -105,6 +105,7 @@ class Observation:
     ages_ms: tuple[float, ...] = ()
     latencies_ms: tuple[float, ...] = ()
     is_spark_up: bool = False
+    pages: str = ""
 
     @property
     def elapsed_s(self) -> float:

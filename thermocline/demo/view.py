@@ -73,7 +73,7 @@ def _panel(demo: Observation, width: int, height: int) -> Iterator[Text]:
         if values:
             title += f" [bold]{values[-1]:>5,.0f} {unit}[/]"
             yield _figures(f" {title}", values, columns, colour)
-    yield Text()
+    yield Text(f" console: {demo.pages}" if demo.pages else "")
 
 
 def _figures(title: str, values: tuple[float, ...], columns: int, colour: str) -> Text:

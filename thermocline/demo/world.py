@@ -1,4 +1,4 @@
-"""The demo's parts as real processes in one folder: broker, server, tierer. All end with this process."""
+"""The demo's parts as real processes in one folder: broker, server, tierer, console. All end with this process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from planner.seam.formats import JsonFormat, RecordFormat
 from planner.type_text import parse_type
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import Settings, load
-from thermocline.demo.broker import Broker, StartGuard, is_listening
+from thermocline.demo.broker import Broker, StartGuard, free_ports, is_listening
 from thermocline.demo.feeds import FEEDS, DemoFeed
 from thermocline.demo.registry import RegistryProcess
 
@@ -42,6 +43,9 @@ Step = Callable[..., None]
 #: A demo is over before the optimising compiler has paid for itself: half the processor time until it answers.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 _COMMIT_ATTEMPTS = 10
+_PAGES_PORTS = range(8337, 8437)
+#: As the console says it.
+_PAGES = re.compile(r"http://127\.0\.0\.1:\d+/")
 _CONFIG = """\
 [catalogs.lake]
 type = "sql"
@@ -95,10 +99,17 @@ class World:
     server: DemoProcess
     tierer: DemoProcess
     registry: RegistryProcess | None = None
+    console: DemoProcess | None = None
 
     @property
     def uri(self) -> str:
         return f"grpc://127.0.0.1:{self.port}"
+
+    @property
+    def pages(self) -> str:
+        """Where a browser finds the console; empty where there is none."""
+        match = None if self.console is None else _PAGES.search(self.console.text())
+        return "" if match is None else match[0]
 
     def check(self) -> None:
         if not self.broker.running:
@@ -107,6 +118,8 @@ class World:
             raise Unavailable("the demo's schema registry ended.")
         self.server.check()
         self.tierer.check()
+        if self.console is not None:
+            self.console.check()
 
     def add_column(self, feed: DemoFeed) -> None:
         """Add the field newer agents send to the table, as its owner would, while everything runs."""
@@ -196,7 +209,18 @@ def running_world(
             server.check()
             time.sleep(0.05)
         step("Flight SQL server", 1)
-        yield World(folder, settings, broker, port, server, tierer, registry)
+        step("Console")
+        pages_port = next(free_ports(_PAGES_PORTS), 0)
+        console = start(
+            *("console", "console", "--server", f"grpc://127.0.0.1:{port}"),
+            *("--port", str(pages_port)),
+        )
+        world = World(folder, settings, broker, port, server, tierer, registry, console)
+        while not world.pages:
+            console.check()
+            time.sleep(0.05)
+        step("Console", 1)
+        yield world
 
 
 def jar_sets(record_format: DemoFormat) -> tuple[str, ...]:

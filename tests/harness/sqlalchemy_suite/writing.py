@@ -1,0 +1,117 @@
+"""The dialect with a foreign writer beside it: what the suite creates and inserts is sent to a process that has the catalog.
+
+Loaded where the suite runs, which may be an environment without anything of the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import schema, types
+from sqlalchemy.sql import dml
+
+from thermocline_client.sqlalchemy_dialect import ThermoclineDialect
+
+SCHEMA = "main"
+_TYPES: tuple[tuple[Any, Any], ...] = (
+    (types.Boolean, pa.bool_()),
+    (types.BigInteger, pa.int64()),
+    (types.Integer, pa.int32()),
+    (types.Float, pa.float64()),
+    (types.Date, pa.date32()),
+    (types.Time, pa.time64("us")),
+    (types.LargeBinary, pa.large_binary()),
+    (types.String, pa.string()),
+    (types.Enum, pa.string()),
+)
+
+
+def arrow_type(kind: Any) -> pa.DataType:
+    """Raises KeyError: Iceberg has none."""
+    if isinstance(kind, types.TypeDecorator):
+        return arrow_type(kind.impl)
+    if isinstance(kind, types.DateTime):
+        return pa.timestamp("us", "UTC" if kind.timezone else None)
+    if isinstance(kind, types.Numeric) and not isinstance(kind, types.Float):
+        return pa.decimal128(kind.precision or 38, 10 if kind.scale is None else kind.scale)
+    for python, arrow in _TYPES:
+        if isinstance(kind, python):
+            return arrow
+    raise KeyError(kind)
+
+
+class WritingDialect(ThermoclineDialect):
+    """Executes CREATE TABLE, DROP TABLE, INSERT of values and DELETE of all; leaves out comments, indexes and constraints."""
+
+    supports_statement_cache = True
+    #: Takes what to do, schema and name of a table, and Arrow's bytes; returns once a server shows it.
+    write: Callable[[str, tuple[str, str], bytes], None]
+
+    @classmethod
+    def import_dbapi(cls) -> Any:
+        return ThermoclineDialect.import_dbapi()
+
+    def do_execute(
+        self, cursor: Any, statement: str, parameters: Any, context: Any = None
+    ) -> None:
+        if not self._is_written(context):
+            super().do_execute(cursor, statement, parameters, context)
+
+    def do_executemany(
+        self, cursor: Any, statement: str, parameters: Any, context: Any = None
+    ) -> None:
+        if not self._is_written(context):
+            super().do_executemany(cursor, statement, parameters, context)
+
+    def _is_written(self, context: Any) -> bool:
+        compiled = None if context is None else context.compiled
+        match getattr(compiled, "statement", None):
+            case schema.CreateTable() as create:
+                self._create(create.element)
+            case schema.DropTable() as drop:
+                self._drop(drop.element)
+            case dml.Insert() as insert if insert.select is None:
+                inline = {
+                    getattr(column, "key", column): getattr(value, "value", None)
+                    for column, value in (insert._values or {}).items()
+                }
+                rows = [{**inline, **row} for row in context.compiled_parameters or [{}]]
+                self._insert(insert.table, rows)
+            case dml.Delete() as delete if delete.whereclause is None:
+                self.write("empty", _name(delete.table), b"")
+            case (
+                schema.SetTableComment()
+                | schema.SetColumnComment()
+                | schema.CreateIndex()
+                | schema.AddConstraint()
+                | schema.DropConstraint()
+            ):
+                pass
+            case _:
+                return False
+        return True
+
+    def _create(self, table: Any) -> None:
+        fields = pa.schema(
+            [pa.field(each.name, arrow_type(each.type)) for each in table.columns]
+        )
+        self.write("create", _name(table), fields.serialize().to_pybytes())
+
+    def _drop(self, table: Any) -> None:
+        self.write("drop", _name(table), b"")
+
+    def _insert(self, table: Any, rows: Sequence[dict[str, Any]]) -> None:
+        fields = pa.schema(
+            [pa.field(each.name, arrow_type(each.type)) for each in table.columns]
+        )
+        values = [{field.name: row.get(field.name) for field in fields} for row in rows]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, fields) as stream:
+            stream.write_table(pa.Table.from_pylist(values, fields))
+        self.write("append", _name(table), sink.getvalue().to_pybytes())
+
+
+def _name(table: Any) -> tuple[str, str]:
+    return table.schema or SCHEMA, table.name
