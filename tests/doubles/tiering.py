@@ -139,9 +139,9 @@ def _check_same_table(plan: TieringPlan, facts: TableFacts) -> None:
     schema = facts.schema if binding is None else with_units(facts.schema, binding)
     value = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)
     # What the watermark says is compared as such.
+    binding = plan.binding.under(None)
     schema = plan.pin.schema
-    planned = (plan.pin.table_uuid, schema.schema_id, schema.fingerprint)
-    if value != (*planned, plan.binding.under(None)):
+    if value != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):
         raise TieringConflict(
             f"{facts.table}: the table, its schema or its binding changed since this tiering was planned; plan "
             f"again.",
