@@ -227,11 +227,11 @@ AGING = {"thermocline.retention_days": "30"}
 )
 def test_old_rows_that_cannot_go_stop_no_other_step(error: FederationError) -> None:
     """Neither do they take a rewrite each minute, where publishes are first each time."""
-    files, taken = facts_of(5), list[type[Step]]()
+    files, steps = facts_of(5), list[type[Step]]()
     facts = replace(files, schema=schema(), properties=dict(files.properties) | AGING)
 
     def act(step: Step) -> None:
-        taken.append(type(step))
+        steps.append(type(step))
         if isinstance(step, RowExpiry):
             raise error
 
@@ -241,7 +241,7 @@ def test_old_rows_that_cannot_go_stop_no_other_step(error: FederationError) -> N
     for clock_s in (0.0, CONFLICT_S, IN_VAIN_S - 1, IN_VAIN_S):
         lake.clock_s, lake.facts = clock_s, facts
         loop.job.run(table, loop)
-    assert taken == [RowExpiry, Compaction, Compaction, RowExpiry]
+    assert steps == [RowExpiry, Compaction, Compaction, RowExpiry]
     assert len(lake.of(events.RoundRefused) + lake.of(events.StepRefused)) == 2
 
 
