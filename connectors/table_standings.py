@@ -16,6 +16,7 @@ from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName, by_cluster
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore
+from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, PartitionBounds, Pin, check_log
 from planner.seam.watermark import Watermark
 from planner.tiering.triggers import LogRetention
@@ -61,7 +62,7 @@ class TailReading:
     """
 
     offsets: int = 0
-    read_offsets: int | None = None
+    read_offsets: int = 0
     rest_s: float | None = None
     error: str | None = None
 
@@ -96,6 +97,34 @@ class TableStatus:
     error_class: str | None = None
     tail: TailReading | None = None
     care: CareStanding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedTable:
+    """One bound table. ``pin_age_s``: since its catalog confirmed the pin, None without one; ``catalog_error``: class of what it failed with since."""
+
+    status: TableStatus
+    binding: Binding | None = None
+    pin_age_s: float | None = None
+    catalog_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedCluster:
+    """One Kafka cluster. ``answered_s`` is a monotonic time; None: it never answered. ``error``: of its last round."""
+
+    cluster_id: str | None = None
+    answered_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One round. ``tables`` has None for those without a topic, and lacks those that are not read yet."""
+
+    tables: Mapping[TableName, SurveyedTable | None] = field(default_factory=dict)
+    clusters: Mapping[str, SurveyedCluster] = field(default_factory=dict)
+    measured_ms: int = 0
 
 
 #: The log of each partition of a table, and what of it is not tiered yet.
@@ -138,9 +167,15 @@ def standings(
     now_ms: int,
 ) -> list[TableStatus]:
     """Pin all, then measure all logs in one round; tables without a topic are left out."""
+
+    def read(name: TableName) -> tuple[Pin | FederationError, int | None]:
+        pin = or_error(lambda: store.pin(name))
+        # At once: a store remembers what it retains of some hundred tables.
+        return pin, published_ms(store, pin) if isinstance(pin, Pin) else None
+
     with ThreadPoolExecutor(PINS_AT_ONCE) as pool:
-        pins = pool.map(lambda name: or_error(lambda: store.pin(name)), names)
-        pinned = dict(zip(names, pins, strict=True))
+        entries = dict(zip(names, pool.map(read, names), strict=True))
+    pinned = {name: pin for name, (pin, _) in entries.items()}
     marks = {
         name: pin.watermark
         for name, pin in pinned.items()
@@ -168,9 +203,7 @@ def standings(
             statuses.append(
                 refused(name, pin, spans)
                 if isinstance(spans, FederationError)
-                else standing(
-                    pin, spans, look, published_ms=published_ms(store, pin), now_ms=now_ms
-                )
+                else standing(pin, spans, look, published_ms=entries[name][1], now_ms=now_ms)
             )
     return statuses
 

@@ -7,11 +7,12 @@ many at a time, and kept for a minute or longer. A round that took much of a pro
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +22,9 @@ from connectors.kafka.samples import Sample
 from connectors.table_standings import (
     PINS_AT_ONCE,
     BrokerLook,
-    TableStatus,
+    Survey,
+    SurveyedCluster,
+    SurveyedTable,
     measured,
     or_error,
     partitions,
@@ -34,7 +37,6 @@ from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName, cluster_of
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore
-from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, Pin
 from planner.tiering.triggers import LogRetention
 
@@ -50,8 +52,8 @@ FIRST_S = 5.0
 _PIN_AGE_S, _PIN_AGES = 60.0, 50
 #: Seconds that a round reads pins.
 _PINS_S = 1.0
-#: First records read in one round, and seconds until ranges without one are tried again.
-_SAMPLES, _SAMPLE_AGAIN_S = 256, 30.0
+#: First records read in one round, and seconds until what a broker did not answer is tried again.
+_SAMPLES, _AGAIN_S = 256, 30.0
 #: Seconds that a missing topic and the settings of topics are remembered.
 _MISSING_S, _RETENTION_S = 30.0, 300.0
 
@@ -63,51 +65,21 @@ class Brokers(Protocol):
         self, ranges: Mapping[str, tuple[OffsetRange, ...]]
     ) -> Mapping[tuple[str, int], Sample]: ...
 
-    @property
-    def retention(self) -> Callable[[Sequence[str]], Mapping[str, LogRetention]]: ...
+    def retention(self, topics: Sequence[str], /) -> Mapping[str, LogRetention]: ...
 
-    @property
     def newest(
-        self,
-    ) -> Callable[[Mapping[str, Sequence[int]]], Mapping[tuple[str, int], int]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SurveyedTable:
-    """One bound table. ``pin_age_s``: since its catalog confirmed the pin; ``catalog_error``: class of what it failed with since."""
-
-    status: TableStatus
-    binding: Binding | None = None
-    pin_age_s: float = 0.0
-    catalog_error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SurveyedCluster:
-    """One Kafka cluster. ``answered_s`` is a monotonic time; None: it never answered. ``error``: of its last round."""
-
-    cluster_id: str | None = None
-    answered_s: float | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """One round. ``tables`` has None for those without a topic, and lacks those that are not read yet."""
-
-    tables: Mapping[TableName, SurveyedTable | None] = field(default_factory=dict)
-    clusters: Mapping[str, SurveyedCluster] = field(default_factory=dict)
-    measured_ms: int = 0
+        self, topics: Mapping[str, Sequence[int]], /
+    ) -> Mapping[tuple[str, int], int]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Pinned:
-    """A pin or why there is none, and when it was read, by the clock."""
+    """A pin or why there is none, and when it was read, by the clock. ``is_due``: it is read again in the next round."""
 
     pin: Pin | FederationError
     read_s: float
-    published_ms: int | None = None
     catalog_error: str | None = None
+    is_due: bool = False
 
 
 class TableSurvey:
@@ -140,6 +112,8 @@ class TableSurvey:
         # Of the thread alone.
         self._brokers: Brokers | None = None
         self._pins: dict[TableName, _Pinned] = {}
+        #: The snapshot seen last, and when it became the current one: a metadata file may have to be read for that.
+        self._published: dict[TableName, tuple[int | None, int | None]] = {}
         self._pin_cost_s = 0.0
         self._missing: dict[str, tuple[UnknownTopic, float]] = {}
         self._retained: dict[str, LogRetention] = {}
@@ -183,12 +157,7 @@ class TableSurvey:
             self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                names = self._in_view()
-                if names is None or self._stopped.is_set():
-                    self._thread = None
-                    return
+        while (names := self._of_next_round()) is not None:
             began_s = self._processor_s()
             worked_s = 0.0
             try:
@@ -204,6 +173,17 @@ class TableSurvey:
                 pause_s = max(_PAUSE_S, _PAUSES * worked_s)
                 self._changed.wait_for(lambda: self._stopped.is_set() or self._has_new, pause_s)
                 self._has_new = False
+
+    def _of_next_round(self) -> Collection[TableName] | None:
+        """Return what to measure; None: the thread is over, and who looks next waits for a round of then."""
+        with self._changed:
+            names = self._in_view()
+            if names is not None and not self._stopped.is_set():
+                return names
+            self._thread, self._newest = None, Survey()
+            brokers, self._brokers = self._brokers, None
+        del brokers  # with the lock free: clients that end wait for their threads
+        return None
 
     def _in_view(self) -> Collection[TableName] | None:
         """Return the tables that were looked at lately; None: there were none."""
@@ -243,34 +223,40 @@ class TableSurvey:
                 tables[name] = SurveyedTable(refused(name, None, pin))
             elif name not in untiered:
                 tables[name] = None
-            elif isinstance(spans := untiered[name], FederationError):
-                tables[name] = SurveyedTable(refused(name, pin, spans))
-                # Its pin may be older than what retention has removed.
-                self._pins[name] = replace(entry, read_s=-_PIN_AGE_S)
             else:
-                at_ms = entry.published_ms
-                status = standing(pin, spans, look, published_ms=at_ms, now_ms=now_ms)
-                age_s = now_s - entry.read_s
-                tables[name] = SurveyedTable(status, pin.binding, age_s, entry.catalog_error)
+                if isinstance(spans := untiered[name], FederationError):
+                    status = refused(name, pin, spans)
+                    # Its pin may be older than what retention has removed.
+                    self._pins[name] = replace(entry, is_due=True)
+                else:
+                    _, at_ms = self._published[name]
+                    status = standing(pin, spans, look, published_ms=at_ms, now_ms=now_ms)
+                error, age_s = entry.catalog_error, now_s - entry.read_s
+                tables[name] = SurveyedTable(status, pin.binding, age_s, error)
         return Survey(tables, self._clusters(bounds), now_ms), worked_s
 
     def _read_pins(self, names: Collection[TableName]) -> float:
         now_s = self._clock()
+        in_use = set()
         for status in self._pin_cache.status():
-            if status.table in names:
-                pin = status.pin if status.pin is not None else status.error
-                if pin is not None:
-                    error = None if status.error is None else type(status.error).__name__
-                    entry = self._pinned(status.table, pin, now_s - status.age_s)
-                    self._pins[status.table] = replace(entry, catalog_error=error)
+            pin = status.error if status.pin is None else status.pin
+            if status.table in names and pin is not None:
+                error = None if status.error is None else type(status.error).__name__
+                entry = self._pinned(status.table, pin, now_s - status.age_s)
+                self._pins[status.table] = replace(entry, catalog_error=error)
+                in_use.add(status.table)
         self._pins = {name: entry for name, entry in self._pins.items() if name in names}
         age_s = max(_PIN_AGE_S, _PIN_AGES * self._pin_cost_s * len(names))
+        entries = {name: self._pins.get(name) for name in names if name not in in_use}
+        read_s = {
+            name: -math.inf if entry is None or entry.is_due else entry.read_s
+            for name, entry in entries.items()
+        }
         due = [
             name
-            for name in names
-            if name not in self._pins or self._pins[name].read_s < now_s - age_s
+            for name in sorted(read_s, key=read_s.__getitem__)
+            if read_s[name] < now_s - age_s
         ]
-        due.sort(key=lambda name: self._pins[name].read_s if name in self._pins else -1e9)
         due = self._answering(due)
         worked_s, until_s = 0.0, now_s + _PINS_S
         with ThreadPoolExecutor(PINS_AT_ONCE) as pool:
@@ -282,27 +268,32 @@ class TableSurvey:
                     worked_s += took_s
                 if self._clock() > until_s or self._stopped.is_set():
                     break
+        # After a pause, what is not read again yet may be too old to tell anything by.
+        self._pins = {
+            name: entry
+            for name, entry in self._pins.items()
+            if name in in_use or entry.catalog_error or entry.read_s >= now_s - 2 * age_s
+        }
         return worked_s
 
     def _answering(self, names: Sequence[TableName]) -> list[TableName]:
         """Leave out the tables of catalogs that did not answer the last time: each of them would be waited for."""
         catalogs = {name.catalog for name in names}
-        errors = {
-            catalog: or_error(partial(self._pin_cache.check_listed, catalog))
-            for catalog in catalogs
-        }
+        check = self._pin_cache.check_listed
+        errors = {catalog: or_error(partial(check, catalog)) for catalog in catalogs}
         for name in names:
             error = errors[name.catalog]
             if error is not None:
-                self._pins.setdefault(name, _Pinned(error, self._clock()))
+                entry = self._pins.get(name, _Pinned(error, self._clock(), is_due=True))
+                self._pins[name] = replace(entry, catalog_error=type(error).__name__)
         return [name for name in names if errors[name.catalog] is None]
 
     def _pinned(self, name: TableName, pin: Pin | FederationError, read_s: float) -> _Pinned:
-        before = self._pins.get(name)
-        if before is not None and before.pin == pin:
-            return replace(before, read_s=read_s)
-        at_ms = published_ms(self._store, pin) if isinstance(pin, Pin) else None
-        return _Pinned(pin, read_s, at_ms)
+        if isinstance(pin, Pin):
+            snapshot_id, _ = self._published.get(name, (-1, None))
+            if snapshot_id != pin.snapshot_id:
+                self._published[name] = pin.snapshot_id, published_ms(self._store, pin)
+        return _Pinned(pin, read_s)
 
     def _pin(self, name: TableName) -> tuple[Pin | FederationError, float]:
         began_s = self._processor_s()
@@ -340,8 +331,12 @@ class TableSurvey:
             topic for topic in logs if self._retained_s.get(topic, -1e9) < now_s - _RETENTION_S
         ]
         if stale:
-            self._retained |= self._brokers.retention(stale)
-            self._retained_s |= dict.fromkeys(stale, now_s)
+            answered = self._brokers.retention(stale)
+            self._retained |= answered
+            soon_s = now_s - _RETENTION_S + _AGAIN_S
+            self._retained_s |= {
+                topic: now_s if topic in answered else soon_s for topic in stale
+            }
         moved = [
             topic
             for topic in logs
@@ -352,52 +347,54 @@ class TableSurvey:
             self._dated |= {topic: (logs[topic], {}) for topic in moved}
             for key, at_ms in newest.items():
                 self._dated[key[0]][1][key] = at_ms
-        self._sample(waiting, now_s)
         return BrokerLook(
-            {
-                key: entry
-                for key, span in waiting.items()
-                if (entry := self._sample_at(key, span)) is not None
-            },
+            self._sample(waiting, now_s),
             {key: at for _, dated in self._dated.values() for key, at in dated.items()},
             self._retained,
         )
 
-    def _sample(self, waiting: Mapping[tuple[str, int], OffsetRange], now_s: float) -> None:
-        """Read the first records of some of the ranges that begin elsewhere than at the last time."""
+    def _sample(
+        self, waiting: Mapping[tuple[str, int], OffsetRange], now_s: float
+    ) -> dict[tuple[str, int], Sample]:
+        """Return the first records known, after reading those of some ranges that begin elsewhere than at the last time."""
         assert self._brokers is not None  # noqa: S101
         self._samples = {key: entry for key, entry in self._samples.items() if key in waiting}
-        new = []
+        due = []
         for key, span in waiting.items():
             start, first, tried_s = self._samples.get(key, (None, None, 0.0))
-            if start != span.start or (first is None and tried_s < now_s - _SAMPLE_AGAIN_S):
-                new.append(key)
+            if start != span.start or (first is None and tried_s < now_s - _AGAIN_S):
+                due.append((tried_s, key))
+        # The longest untried first: else ranges that move all the time would have every sample.
+        new = [key for _, key in sorted(due)[:_SAMPLES]]
         ranges: dict[str, tuple[OffsetRange, ...]] = {}
-        for topic, partition in new[:_SAMPLES]:
-            span = waiting[topic, partition]
-            ranges[topic] = (*ranges.get(topic, ()), span)
+        for topic, partition in new:
+            ranges[topic] = (*ranges.get(topic, ()), waiting[topic, partition])
         read = self._brokers.samples(ranges) if ranges else {}
-        for key in new[:_SAMPLES]:
+        for key in new:
             self._samples[key] = waiting[key].start, read.get(key), now_s
-
-    def _sample_at(self, key: tuple[str, int], span: OffsetRange) -> Sample | None:
-        start, first, _ = self._samples.get(key, (None, None, 0.0))
-        return first if start == span.start else None
+        return {
+            key: first
+            for key, (start, first, _) in self._samples.items()
+            if first is not None and start == waiting[key].start
+        }
 
     def _clusters(
         self, bounds: Mapping[str, LogBounds | FederationError]
     ) -> dict[str, SurveyedCluster]:
         """Say of each cluster whether it answered in this round; that a topic is missing is an answer, too."""
-        clusters = dict(self._newest.clusters)
-        now_s = self._clock()
-        for topic, each in bounds.items():
-            name = cluster_of(topic)
-            if isinstance(each, LogBounds):
-                clusters[name] = SurveyedCluster(each.cluster_id, now_s)
+        clusters, now_s = dict(self._newest.clusters), self._clock()
+        errors = {
+            cluster_of(topic): type(each).__name__
+            for topic, each in bounds.items()
+            if isinstance(each, FederationError) and not isinstance(each, UnknownTopic)
+        }
         for topic, each in bounds.items():
             name = cluster_of(topic)
             before = clusters.get(name, SurveyedCluster())
-            if isinstance(each, FederationError) and before.answered_s != now_s:
-                error = None if isinstance(each, UnknownTopic) else type(each).__name__
-                clusters[name] = replace(before, error=error)
+            cluster_id = each.cluster_id if isinstance(each, LogBounds) else before.cluster_id
+            clusters[name] = (
+                replace(before, error=errors[name])
+                if name in errors
+                else SurveyedCluster(cluster_id, now_s)
+            )
         return clusters

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from planner.errors import UnsupportedStatement
 from planner.offsets import OffsetRange
 from planner.ports import ColdTotals
 from planner.reading.plan import ColdMode, TableRead
 from planner.seam.cut import TableCut
 from planner.statement.references import ResolvedTable
-
-_EXPLAIN = re.compile(r"\s*EXPLAIN\b\s*(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-_ANALYZE = re.compile(r"(ANALYZE\b|\()", re.IGNORECASE)
 
 _RANGE = pa.struct(
     [
@@ -66,22 +61,6 @@ class TableReport:
     is_counted: bool = True
     log_age_s: float | None = None
     contract: str | None = None
-
-
-def explained(sql: str) -> str | None:
-    """Return the statement behind EXPLAIN, or None if the text does not begin with EXPLAIN.
-
-    Raises:
-        UnsupportedStatement: EXPLAIN with options: ANALYZE would execute.
-    """
-    match = _EXPLAIN.match(sql)
-    if match is None:
-        return None
-    if _ANALYZE.match(match["rest"]):
-        raise UnsupportedStatement(
-            "EXPLAIN takes no options here, and never executes; write EXPLAIN and the statement."
-        )
-    return match["rest"]
 
 
 def explanation(

@@ -23,11 +23,19 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Flag, auto
 
 import pyarrow as pa
 
 from planner.errors import BadConfig, NotAllowed, PermissionsMismatch
-from planner.names import KAFKA_OFFSET, OPTIONAL_COLUMNS, Side, TableName, name_parts
+from planner.names import (
+    KAFKA_OFFSET,
+    KAFKA_TIMESTAMP,
+    OPTIONAL_COLUMNS,
+    Side,
+    TableName,
+    name_parts,
+)
 from planner.schema import TableSchema
 from planner.statement.ast import Node, fold
 from planner.statement.references import ResolvedTable
@@ -75,6 +83,14 @@ class TablePattern:
             return parts == self.parts
         head = self.parts[:-1]
         return len(parts) > len(head) and parts[: len(head)] == head
+
+
+class FactKinds(Flag):
+    """What facts of a whole table tell of its records: how many there are, their bytes, and when they were written."""
+
+    COUNTS = auto()
+    SIZES = auto()
+    TIMES = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +147,14 @@ class Grant:
         return self.rows is not None and not _opens(self, KAFKA_OFFSET)
 
     @property
-    def closes_facts(self) -> bool:
-        """Whether facts of the whole table are closed: they are about hidden rows, too."""
-        return self.rows is not None
+    def closed_facts(self) -> FactKinds:
+        """Facts of the whole table that are about hidden rows, or tell values of hidden columns."""
+        if self.rows is not None:
+            return ~FactKinds(0)
+        if self.is_whole:
+            return FactKinds(0)
+        has_times = KAFKA_TIMESTAMP not in dict(self.masks) and _opens(self, KAFKA_TIMESTAMP)
+        return FactKinds.SIZES if has_times else FactKinds.SIZES | FactKinds.TIMES
 
     def names(self, identity: Identity) -> bool:
         return (
@@ -270,7 +291,7 @@ def view(
     if grant.is_whole:
         return None
     if table.side.is_facts:
-        if grant.closes_facts:
+        if FactKinds.COUNTS in grant.closed_facts:
             tells = "counts" if table.side is Side.SEAM else "tells of"
             raise NotAllowed(
                 f"{table.table}${table.side.value} {tells} rows that you may not see; read the table itself.",

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
-from planner.errors import BadConfig
+from planner.errors import BadConfig, UnsupportedStatement
 
 FieldPath = tuple[str, ...]
 _Node = TypeVar("_Node")
@@ -68,6 +68,26 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
 
 #: Names that every option and message writes bare. SQL wants quotes around those with ``-``, too.
 _BARE = re.compile(r"[\w$-]+")
+
+
+_EXPLAIN = re.compile(r"\s*EXPLAIN\b\s*(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_ANALYZE = re.compile(r"(ANALYZE\b|\()", re.IGNORECASE)
+
+
+def explained(sql: str) -> str | None:
+    """Return the statement behind EXPLAIN, or None if the text does not begin with EXPLAIN.
+
+    Raises:
+        UnsupportedStatement: EXPLAIN with options: ANALYZE would execute.
+    """
+    match = _EXPLAIN.match(sql)
+    if match is None:
+        return None
+    if _ANALYZE.match(match["rest"]):
+        raise UnsupportedStatement(
+            "EXPLAIN takes no options here, and never executes; write EXPLAIN and the statement."
+        )
+    return match["rest"]
 
 
 def spelled(name: str) -> str:

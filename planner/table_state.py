@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.errors import TailTooLarge
 from planner.tiering.triggers import PRESSURE_SHARE, URGENT_S
 
 #: A tail that is whole sooner is not worth a word.
@@ -44,7 +45,7 @@ def state_of(table: TableFigures) -> tuple[str, str | None]:
     fullness = max(table.rows / table.max_rows, table.size / table.max_size)
     if table.error is not None:
         return "failing", f"Statements on it fail ({table.error}); do as the error's text says."
-    if fullness > 1:
+    if fullness > 1 or table.follower_error == TailTooLarge.__name__:
         return (
             "full",
             "Its tail is larger than its budget, so statements on it are refused; tier it, or raise the budget.",

@@ -85,7 +85,7 @@ def _standing(name: TableName, rows: Sequence[Mapping[str, Any]]) -> TableStatus
             sum(each.lag for each in partitions),
             sum(row["tail_read_offsets"] or 0 for row in rows),
             table["tail_rest_s"],
-            table["advice"] if table["state"] == "stopped" else None,
+            table["advice"] if table["state"] in ("stopped", "full") else None,
         ),
     )
 

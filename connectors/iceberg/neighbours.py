@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -50,7 +51,7 @@ class Neighbours:
         owners = self._catalogs.roots.owners(real_location(own.metadata.location))
         with self._lock:
             return tuple(
-                each
+                replace(each, is_copy=other_uuid == uuid)
                 for other_uuid, each in self._all()
                 if each.name != table
                 and not (each.unread and owners and each.name.catalog not in owners)

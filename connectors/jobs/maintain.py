@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from connectors.jobs import events
 from connectors.jobs.loop import JobTable, TableLoop
 from connectors.jobs.round import not_bound
-from planner.errors import ColdStoreUnavailable, Inconsistent, RequestError, StalePlan
+from planner.errors import (
+    BadBinding,
+    ColdStoreUnavailable,
+    FederationError,
+    Inconsistent,
+    RequestError,
+    StalePlan,
+)
 from planner.maintenance.facts import MaintenanceFacts
 from planner.maintenance.steps import (
     Compaction,
+    Expiry,
     OrphanRemoval,
     RowExpiry,
     Situation,
@@ -52,7 +60,7 @@ class MaintenanceTarget(Protocol):
 class MaintainedTable(JobTable):
     """``out_until_s`` is of the loop's clock, by kind of step; ``lowest`` the smallest backlog of late, and when it was.
 
-    ``is_decided``: ``upkeep`` is by these facts.
+    ``is_decided``: ``upkeep`` is by these facts. ``stepped_s``: when the last step ended, by the same clock.
     """
 
     facts: MaintenanceFacts | None = None
@@ -61,6 +69,7 @@ class MaintainedTable(JobTable):
     target: MaintenanceTarget | None = None
     out_until_s: dict[type[Step], float] = field(default_factory=dict)
     lowest: tuple[int, float] | None = None
+    stepped_s: float = 0.0
 
     def grown_from(self, files: int, clock_s: float) -> int | None:
         """Note a backlog; return that of an hour ago if it has only grown since."""
@@ -106,8 +115,12 @@ class MaintenanceJob:
         for table in tables:
             with loop.guarded(table):
                 # A look is every few seconds, and a decision goes through all files.
-                upkeep = table.upkeep if table.is_decided else self._decide(table, loop)
-                yield table, upkeep if upkeep.steps else None
+                if not table.is_decided:
+                    self._decide(table, loop)
+                    # One for each file, of all tables at once; a round reads them again.
+                    table.facts = None
+                waited_s, upkeep = loop.clock() - table.stepped_s, table.upkeep
+                yield table, replace(upkeep, waited_s=waited_s) if upkeep.steps else None
 
     def _decide(self, table: MaintainedTable, loop: TableLoop[MaintainedTable]) -> Upkeep:
         clock_s = loop.clock()
@@ -142,7 +155,7 @@ class MaintenanceJob:
             return None
         step = upkeep.steps[0]
         try:
-            return events.StepDone(table.name, step, self._take(table, step, loop))
+            result = self._take(table, step, loop)
         except StalePlan as error:
             # Rows that are too old may be a rewrite of much of the table, in vain each time.
             wait_s = IN_VAIN_S if isinstance(step, RowExpiry) else CONFLICT_S
@@ -150,23 +163,44 @@ class MaintenanceJob:
             loop.tell(events.RoundRefused(table.name, error))
             return None
         except (RequestError, Inconsistent, ColdStoreUnavailable) as error:
-            # Orphans need other tables to be read, and a right to delete, old rows room; what else is due must not wait for that.
-            if not isinstance(step, OrphanRemoval | RowExpiry):
-                raise
-            table.out_until_s[type(step)] = loop.clock() + IN_VAIN_S
-            loop.tell(events.StepRefused(table.name, step, error))
+            self._leave_out(table, step, error, loop)
             return None
+        finally:
+            table.stepped_s = loop.clock()
+        return events.StepDone(table.name, step, result)
+
+    def _leave_out(
+        self,
+        table: MaintainedTable,
+        step: Step,
+        error: FederationError,
+        loop: TableLoop[MaintainedTable],
+    ) -> None:
+        """Leave out a step that the others need not wait for; raise the error of another.
+
+        Orphans need other tables to be read, and a right to delete; an expiry makes the room that a rewrite
+        lacks, as one of old rows may be.
+        """
+        passes = (
+            isinstance(step, OrphanRemoval | RowExpiry)
+            or (isinstance(step, Expiry) and isinstance(error, BadBinding))
+            or (isinstance(step, Compaction) and isinstance(error, ColdStoreUnavailable))
+        )
+        if not passes:
+            raise error
+        table.out_until_s[type(step)] = loop.clock() + IN_VAIN_S
+        loop.tell(events.StepRefused(table.name, step, error))
 
     def drain(self, table: MaintainedTable, loop: TableLoop[MaintainedTable]) -> None:
-        """Take steps until none is due."""
-        conflicts = 0
+        """Take steps until none is due; raise the first refusal of one that the others did not wait for."""
+        conflicts, refusals = 0, list[FederationError]()
         while not loop.stopping:
             self.read(table)
             if table.facts is None:
                 raise not_bound(table.name)
             upkeep = self._decide(table, loop)
             if not upkeep.steps:
-                return
+                break
             step = upkeep.steps[0]
             try:
                 result = self._take(table, step, loop)
@@ -175,9 +209,14 @@ class MaintenanceJob:
                 loop.tell(events.RoundRefused(table.name, error))
                 if conflicts >= _CONFLICTS:
                     raise
+            except (RequestError, Inconsistent, ColdStoreUnavailable) as error:
+                self._leave_out(table, step, error, loop)
+                refusals.append(error)
             else:
                 conflicts = 0
                 loop.tell(events.StepDone(table.name, step, result))
+        if refusals:
+            raise refusals[0]
 
     def _take(
         self, table: MaintainedTable, step: Step, loop: TableLoop[MaintainedTable]

@@ -45,8 +45,13 @@ class Retention:
 
 
 def promised(facts: MaintenanceFacts, grace_ms: int, now_ms: int) -> frozenset[int]:
-    """Return the snapshots that were the head within the grace, or were committed within it."""
+    """Return the snapshots that were the head within the grace, or were committed within it.
+
+    All of them where the log begins within it: another writer's expiry of a snapshot cuts off what the log has before.
+    """
     since_ms = now_ms - grace_ms
+    if not facts.log or facts.log[0][0] > since_ms:
+        return frozenset(facts.committed_ms)
     ids = {each for each, at_ms in facts.committed_ms.items() if at_ms >= since_ms}
     ends = (*(at_ms for at_ms, _ in facts.log[1:]), now_ms)
     for (_, snapshot_id), until_ms in zip(facts.log, ends, strict=False):

@@ -36,12 +36,16 @@ class FileSize:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another table: where it lies, and where its properties have it write. ``unread``: why neither is known."""
+    """Another table: where it lies, and where its properties have it write. ``unread``: why neither is known.
+
+    ``is_copy``: it is the same table by its uuid, registered at another metadata file.
+    """
 
     name: TableName
     lies: str = ""
     writes: tuple[str, ...] = ()
     unread: str = ""
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

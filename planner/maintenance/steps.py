@@ -156,12 +156,14 @@ class WatermarkRenewal:
 class Expiry:
     """Expire snapshots committed before a time, exclusive, and remove the files that only they name.
 
-    ``snapshots`` is how many may go, of which a step takes ``MAX_SNAPSHOTS`` about.
+    ``snapshots`` is how many may go, of which a step takes ``MAX_SNAPSHOTS`` about. ``head`` is the snapshot that was
+    the newest: what may go was decided by it.
     """
 
     before_ms: int
     snapshots: int
     cost_bytes: int
+    head: int | None
 
     @property
     def backlog(self) -> int:
@@ -225,22 +227,26 @@ class StepResult:
 class Upkeep:
     """Steps in the order to take them. ``withheld`` says what would be due otherwise, and why it is not done.
 
-    ``backlog`` is how many files and bytes wait to be compacted, withheld or not.
+    ``backlog`` is how many files and bytes wait to be compacted, withheld or not. ``waited_s`` is how long ago the table's
+    last step was.
     """
 
     steps: tuple[Step, ...] = ()
     withheld: tuple[str, ...] = ()
     options: MaintainOptions = field(default_factory=MaintainOptions)
     backlog: tuple[int, int] = (0, 0)
+    waited_s: float = 1.0
 
     @property
     def urgency(self) -> tuple[float, ...]:
-        return (max((step.score for step in self.steps), default=0.0),)
+        """Weigh what is due by how long it waited: a table that never catches up would be the only one."""
+        return (max((step.score for step in self.steps), default=0.0) * self.waited_s,)
 
     def without(self, kinds: Set[type[Step]]) -> Upkeep:
-        """Leave out the steps of some kinds; without a renewal that it needs an expiry, too."""
+        """Leave out the steps of some kinds; without a renewal that it needs an expiry, too, and the reverse."""
+        both = {WatermarkRenewal, Expiry}
         renews = WatermarkRenewal in map(type, self.steps)
-        out = {*kinds, Expiry} if renews and WatermarkRenewal in kinds else kinds
+        out = {*kinds, *both} if renews and kinds & both else kinds
         left = tuple(step for step in self.steps if type(step) not in out)
         return replace(self, steps=left)
 
@@ -397,6 +403,6 @@ def _expiry(
         return [], None
     if len(times) > MAX_SNAPSHOTS:
         # The oldest first: the next step has the rest.
-        before_ms = times[MAX_SNAPSHOTS]
-    expiry = Expiry(before_ms, len(expired), sum(facts.files.manifests))
+        before_ms = min(before_ms, times[MAX_SNAPSHOTS])
+    expiry = Expiry(before_ms, len(expired), sum(facts.files.manifests), facts.head)
     return [WatermarkRenewal(), expiry] if facts.needs_watermark else [expiry], None

@@ -261,12 +261,13 @@ def _counts_differ(before: _Totals | None, tagged: _Totals | None) -> bool:
     """Whether rows may have come or gone between the tagged snapshot and the oldest one that is left.
 
     Row deletes leave the records as they are. A compaction drops deleted rows with their deletes, so as many live rows are
-    left. Both together look like a rollback.
+    left in fewer records. Both together look like a rollback, and more records are those of an append.
     """
     if before is None or tagged is None:
         return True
     is_compacted = (
-        before.records - before.position == tagged.records - tagged.position
+        before.records < tagged.records
+        and before.records - before.position == tagged.records - tagged.position
         and before.equality == tagged.equality
     )
     return before.records != tagged.records and not is_compacted

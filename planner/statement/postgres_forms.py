@@ -41,7 +41,7 @@ _FIELDS = {
 _PIECE = re.compile(
     rf"(?P<field>{'|'.join(sorted(_FIELDS, key=len, reverse=True))})"
     r'|"(?P<quoted>[^"]*)"|(?P<marks>[^A-Za-z0-9"]+)',
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 
 

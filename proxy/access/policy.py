@@ -20,6 +20,7 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.permissions import (
+    FactKinds,
     Grant,
     GrantList,
     Identity,
@@ -124,12 +125,12 @@ class AccessPolicy:
             _log.error("permissions.%(grant)s on %(table)s: %(why)s", error.facts)
             raise
 
-    def closes_facts(self, session: Session, table: TableName) -> bool:
-        """Whether facts of a whole table are closed to a session, as those of ``$seam`` are."""
+    def closed_facts(self, session: Session, table: TableName) -> FactKinds:
+        """Return which facts of a whole table a session may not know."""
         if self.policy is None:
-            return False
+            return FactKinds(0)
         grant = self.policy.grant(_identity(session), table)
-        return grant is None or grant.closes_facts
+        return ~FactKinds(0) if grant is None else grant.closed_facts
 
     def check_files(self, session: Session, table: TableName) -> None:
         """Make sure that a session may be given a table's files.

@@ -28,6 +28,7 @@ from planner.errors import (
     Overloaded,
     UnsupportedStatement,
 )
+from planner.reading.parsed_statement import PrintedStatement
 from planner.sql_text import literal, tokens
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
@@ -69,14 +70,6 @@ class StoreAccess:
 
     secrets: Sequence[str] = field(default=(), repr=False)
     ca_file: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedStatement:
-    """A rewritten statement and its SQL. Of ``document`` the parameters count alone: constants may differ from the SQL's."""
-
-    document: Node
-    sql: str
 
 
 class Engine:

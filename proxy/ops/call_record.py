@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sys
 import threading
 import time
 from collections import deque
@@ -56,7 +57,7 @@ class CallRecord:
         self.table: str | None = None
         #: The statement it cancels.
         self.cancels: str | None = None
-        #: Characters of the statement, or bytes of its ticket: what the record holds on to.
+        #: Bytes of the statement's text, or of its ticket: what the record holds on to.
         self.size = 0
         self._began_s = time.monotonic()
         self._ended_s: float | None = None
@@ -96,12 +97,13 @@ class CallRecord:
         self.session, self.peer = session, peer
 
     def asks(self, sql: str) -> None:
-        self._sql, self.size = sql, len(sql)
+        self._sql, self.size = sql, sys.getsizeof(sql)
 
     def redeems(self, ticket: bytes, about: Callable[[], TicketSummary]) -> None:
         """Note the ticket a call came with; ``about`` opens it, once the call is over."""
         self._id = hashlib.sha256(ticket).hexdigest()[:_ID_DIGITS]
-        self._about, self.size = about, len(ticket)
+        # Of a prepared statement, the text as well.
+        self._about, self._sql, self.size = about, None, len(ticket)
 
     def streams(self) -> None:
         """Note that rows can be read: from here on a client may leave them."""

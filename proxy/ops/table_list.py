@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.iceberg.pin_cache import PinCache
-from connectors.table_standings import PartitionStanding
-from connectors.table_survey import Survey, SurveyedTable, TableSurvey
+from connectors.table_standings import PartitionStanding, Survey, SurveyedTable
+from connectors.table_survey import TableSurvey
 from planner.names import TableName, cluster_of
+from planner.permissions import FactKinds
 from planner.seam.watermark import Outcomes
 from planner.table_state import CLOSED, UNREAD, TableFigures, state_of
 from proxy.access.policy import AccessPolicy
@@ -23,8 +24,8 @@ from proxy.tail.budget import TailState
 from proxy.tail.tails import Tails
 
 _Row = dict[str, object]
-#: Lists of tables whose rows are kept of a round: those of 1,000 tables in 12,000 partitions take 4 MB.
-_MAX_OWN = 16
+#: Bytes of rows that are kept of a round for lists of tables: those of 1,000 tables in 12,000 partitions take 4 MB.
+_MAX_OWN_BYTES = 64 * 1024 * 1024
 
 
 class TableList:
@@ -58,19 +59,19 @@ class TableList:
         self, session: Session, tables: Collection[TableName], rows: SurveyRows
     ) -> pa.Table:
         """Return the rows of these tables, as a session may see them."""
-        spans, others = [], []
+        spans: defaultdict[FactKinds, list[tuple[int, int]]] = defaultdict(list)
+        others = []
         for name in tables:
             if name not in rows.survey.tables:
                 others.append(_bare_row(name, UNREAD))
             elif rows.survey.tables[name] is None:
                 continue
-            elif self._access.closes_facts(session, name):
+            elif FactKinds.COUNTS in (closed := self._access.closed_facts(session, name)):
                 others.append(_bare_row(name, CLOSED))
             else:
-                spans.append(rows.spans[name])
-        indices = np.concatenate([np.arange(0), *(np.arange(*span) for span in spans)])
-        own = rows.table.take(pa.array(indices, pa.int64()))
-        return pa.concat_tables([own, pa.Table.from_pylist(others, TAILS)])
+                spans[closed].append(rows.spans[name])
+        own = [rows.without(closed, each) for closed, each in spans.items()]
+        return pa.concat_tables([*own, pa.Table.from_pylist(others, TAILS)])
 
     def _rows_of(self, survey: Survey) -> SurveyRows:
         with self._lock:
@@ -142,8 +143,10 @@ class SurveyRows:
     def __init__(self, survey: Survey, tails: Tails) -> None:
         self.survey = survey
         self.spans: dict[TableName, tuple[int, int]] = {}
+        self._lock = threading.Lock()
         #: By the identity of a list of tables: each user has one of his own, and another under other grants.
         self._own: dict[int, tuple[Collection[TableName], pa.Table]] = {}
+        self._own_bytes = 0
         states = {state.table: state for state in tails.states()}
         of_table: list[_Row] = []
         repeats: list[int] = []
@@ -155,9 +158,7 @@ class SurveyRows:
             state = states.get(name)
             of_table.append(_table_row(name, entry, state, tails, survey.measured_ms))
             standings = entry.status.partitions or (None,)
-            stops = (
-                {} if state is None else {each.partition: each.stop for each in state.ranges}
-            )
+            stops = _stops(state)
             for standing in standings:
                 for column, value in _partition_row(standing, stops).items():
                     of_partition[column].append(value)
@@ -176,19 +177,39 @@ class SurveyRows:
         ]
         self.table = pa.table(columns, schema=TAILS)
 
+    def without(self, closed: FactKinds, spans: Sequence[tuple[int, int]]) -> pa.Table:
+        """Return the rows of spans, with NULL for facts that are closed."""
+        indices = np.concatenate([np.arange(*span) for span in spans])
+        rows = self.table.take(pa.array(indices, pa.int64()))
+        for fact, names in _TELLING.items():
+            for name in names if fact in closed else ():
+                at = TAILS.get_field_index(name)
+                rows = rows.set_column(
+                    at, TAILS.field(at), pa.nulls(len(rows), TAILS.field(at).type)
+                )
+        return rows
+
     def own(self, tables: Collection[TableName]) -> pa.Table | None:
         """Return what was kept for this list of tables."""
         entry = self._own.get(id(tables))
         return None if entry is None else entry[1]
 
     def keep(self, tables: Collection[TableName], rows: pa.Table) -> pa.Table:
-        """Keep the rows of a list of tables until the next round, and return them."""
-        if len(self._own) >= _MAX_OWN:
-            self._own.clear()
-        self._own[id(tables)] = tables, rows
+        """Keep the rows of a list of tables until the next round if there is room, and return them."""
+        with self._lock:
+            if self._own_bytes + rows.nbytes > _MAX_OWN_BYTES:
+                self._own, self._own_bytes = {}, 0
+            if rows.nbytes <= _MAX_OWN_BYTES:
+                self._own[id(tables)] = tables, rows
+                self._own_bytes += rows.nbytes
         return rows
 
 
+#: Columns that tell a kind of fact.
+_TELLING = {
+    FactKinds.SIZES: ("lag_bytes", "table_lag_bytes", "tail_bytes"),
+    FactKinds.TIMES: ("oldest_at", "newest_at", "lag_s", "newest_age_s", "headroom_s"),
+}
 _OF_PARTITION = (
     "kafka_partition",
     "log_start",
@@ -206,7 +227,6 @@ _OF_PARTITION = (
 def _partition_row(standing: PartitionStanding | None, stops: dict[int, int]) -> _Row:
     if standing is None:
         return dict.fromkeys(_OF_PARTITION)
-    read = min(stops.get(standing.partition, 0), standing.log_end) - standing.watermark
     values = (
         standing.partition,
         standing.log_start,
@@ -217,9 +237,18 @@ def _partition_row(standing: PartitionStanding | None, stops: dict[int, int]) ->
         standing.headroom,
         _us(standing.oldest_ms),
         _us(standing.newest_ms),
-        max(0, read),
+        _read_offsets(standing, stops),
     )
     return dict(zip(_OF_PARTITION, values, strict=True))
+
+
+def _stops(state: TailState | None) -> dict[int, int]:
+    return {} if state is None else {each.partition: each.stop for each in state.ranges}
+
+
+def _read_offsets(standing: PartitionStanding, stops: dict[int, int]) -> int:
+    stop = min(stops.get(standing.partition, 0), standing.log_end)
+    return max(0, stop - standing.watermark)
 
 
 def _table_row(
@@ -233,10 +262,14 @@ def _table_row(
     limits = tails.limits if entry.binding is None else tails.limits.of(entry.binding)
     rows, size = (0, 0) if state is None else (state.rows, state.size)
     rest_s = None if state is None else state.rest_s
+    # What is not read yet is estimated: an offset may have no row.
+    stops = _stops(state)
+    unread = status.lag - sum(_read_offsets(each, stops) for each in status.partitions)
+    unread_bytes = (status.lag_bytes or 0) * unread // max(1, status.lag)
     word, advice = state_of(
         TableFigures(
-            rows=status.lag,
-            size=size or status.lag_bytes or 0,
+            rows=min(status.lag, rows + unread),
+            size=size + unread_bytes,
             max_rows=limits.max_rows,
             max_size=limits.max_bytes,
             error=status.error_class,

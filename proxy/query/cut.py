@@ -26,6 +26,7 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, Side, 
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.filters import Condition
+from planner.reading.parsed_statement import ParsedStatement
 from planner.seam.cut import Pin, TableCut, cold_cut
 from planner.seam.freshness import LIVE, Freshness, parse_freshness, parse_wait_for
 from planner.seam.incremental import check_followed, narrow, parse_after
@@ -45,7 +46,6 @@ from planner.ticket import TicketTable
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.running import working_for, working_user
-from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.relations import Sources
 from proxy.session import WAITED_FOR_TAIL, Deadline, Session
 

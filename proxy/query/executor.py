@@ -26,13 +26,15 @@ from planner.errors import (
     UnsupportedFile,
     UnsupportedStatement,
 )
-from planner.explain import EXPLAIN_SCHEMA, explained
+from planner.explain import EXPLAIN_SCHEMA
 from planner.names import TableName
 from planner.reading.needs import name_of_count, with_counted
+from planner.reading.parsed_statement import ParsedStatement
 from planner.reading.plan import TableRead, counted_rows, is_divisible
 from planner.seam.cut import Pin
 from planner.seam.incremental import format_position
 from planner.seam.time_travel import format_cut
+from planner.sql_text import explained
 from planner.statement.ast import is_constant
 from planner.statement.references import CutKey, ResolvedTable
 from planner.ticket import Ticket, TicketTable, padded
@@ -48,7 +50,6 @@ from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tables
 from proxy.query.explain import explain
-from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.parsing import StatementParser, counting
 from proxy.query.relations import Relations, Signatures, Sources, check_count
 from proxy.query.tickets import Tickets, answer_metadata, context_of, summary, to_ipc

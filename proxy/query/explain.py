@@ -7,11 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from planner.explain import TableReport, explanation
+from planner.reading.parsed_statement import ParsedStatement
 from planner.reading.plan import ColdMode
 from planner.statement.ast import parameters as parameters_of
 from planner.ticket import Ticket
 from proxy.query.cut import Cuts, FreshnessContract
-from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.relations import Relations
 from proxy.query.tickets import context_of
 from proxy.session import Session

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import RequestError, UnknownTable, UnsupportedStatement
 from planner.names import Side, TableName
+from planner.reading.parsed_statement import FilledStatement, Listing, ParsedStatement
 from planner.seam.time_travel import names_cut
 from planner.statement.ast import Node, fold
 from planner.statement.dotted_names import Path, may_name_paths
@@ -28,7 +29,6 @@ from proxy.catalog.browser import INFORMATION_SCHEMA, listing_of
 from proxy.catalog.system_tables import SYSTEM, system_table_of
 from proxy.engine.engine import Engine
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsed_statement import FilledStatement, Listing, ParsedStatement
 from proxy.session import Session
 
 #: Texts whose shapes are remembered from one call of a statement to the next.

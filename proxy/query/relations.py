@@ -21,6 +21,7 @@ from planner.names import Side, TableName
 from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.reading.filters import EVERYTHING, ScanFilter
+from planner.reading.parsed_statement import Listing, ParsedStatement
 from planner.reading.plan import ColdMode, ReadShare, TableRead, plan_read, schema_of, side_of
 from planner.reading.shares import split_read
 from planner.schema import TableSchema
@@ -40,7 +41,6 @@ from proxy.engine.engine import Engine
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsed_statement import Listing, ParsedStatement
 from proxy.query.parsing import listing_name, relation_name
 from proxy.session import WAITED_FOR_TAIL, Deadline, Prepared, Session
 from proxy.tail.segment import LeasedTail

@@ -11,10 +11,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from planner.errors import BadTicket
+from planner.reading.parsed_statement import ParsedStatement
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, seal, unseal
 from proxy.engine.macros import When
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.relations import StatementContext
 from proxy.session import TicketSummary
 

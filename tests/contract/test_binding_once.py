@@ -16,10 +16,10 @@ import pytest
 from planner.errors import UnknownTable
 from planner.names import TableName
 from planner.permissions import Grant, GrantList, TablePattern
+from planner.reading.parsed_statement import ParsedStatement
 from planner.schema import Column
 from proxy.engine import statement_cache as once
 from proxy.engine.engine import Engine
-from proxy.query.parsed_statement import ParsedStatement
 from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog

@@ -119,4 +119,4 @@ def test_two_names_of_one_table_are_one(iceberg: IcebergCold, tmp_path: Path) ->
         iceberg.tier([(0, 0, "a", 0)], 1, 0)
         copy = TableName("again", ("net",), "flows")
         location = iceberg.table().metadata.location
-        assert Neighbours(both).of(FLOWS) == (Neighbour(copy, location),)
+        assert Neighbours(both).of(FLOWS) == (Neighbour(copy, location, is_copy=True),)

@@ -7,11 +7,11 @@ import pytest
 
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnsupportedStatement
+from planner.reading.parsed_statement import ParsedStatement
 from planner.schema import Column
 from proxy.access.policy import AccessPolicy
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.query.parsed_statement import ParsedStatement
 from proxy.query.parsing import StatementParser
 from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore

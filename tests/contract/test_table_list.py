@@ -5,12 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from planner.offsets import OffsetRange
 from planner.permissions import Grant, GrantList, TablePattern
+from planner.seam.watermark import Outcomes
 from proxy.access.policy import AccessPolicy
 from proxy.engine.engine import Engine
-from proxy.ops.table_list import TableList
+from proxy.ops.table_list import SurveyRows, TableList
 from proxy.session import Deadline, Session
-from proxy.tail.budget import TailLimits
+from proxy.tail.budget import TailLimits, TailState
 from proxy.tail.tails import Tails
 from tests.harness.survey_site import PARTITIONS, SurveySite
 
@@ -50,4 +54,85 @@ def test_a_round_is_filtered_for_each_user_and_anew_under_other_grants(engine: E
     access.policy = GrantList((grant("bob", "lake.net.table_0"),))
     assert (states(ADA), states(BOB)) == ([], [("table_0", "ok", PARTITIONS)])
     site.survey.stop()
+    site.pins.stop()
+
+
+def test_times_and_sizes_of_records_are_closed_with_the_columns_that_tell_them(
+    engine: Engine,
+) -> None:
+    site = SurveySite(1)
+    site.append(0)
+    limits = TailLimits(1_000, 1 << 30, 5)
+    tails = cast("Tails", SimpleNamespace(states=lambda: (), limits=limits))
+    access = AccessPolicy(engine)
+    masks = (("kafka_timestamp", access.expression("NULL")),)
+    access.policy = GrantList(
+        (
+            grant("ada", "lake.*"),
+            grant("bob", "lake.*", without=("id",)),
+            grant("eve", "lake.*", masks=masks),
+        )
+    )
+    makers = TableList(site.survey, site.pins, tails, access).makers()
+
+    def row(session: Session) -> dict[str, Any]:
+        first: dict[str, Any] = makers["tails"](session, Deadline(60)).to_pylist()[0]
+        return first
+
+    whole = row(ADA)
+    times = {"oldest_at", "newest_at", "lag_s", "newest_age_s", "headroom_s"}
+    sizes = {"lag_bytes", "table_lag_bytes", "tail_bytes"}
+    assert None not in [whole[name] for name in times | sizes]
+    for session, closed in (BOB, sizes), (EVE, sizes | times):
+        assert row(session) == whole | dict.fromkeys(closed)
+    site.survey.stop()
+    site.pins.stop()
+
+
+def test_a_tail_that_is_read_counts_rows_and_not_offsets(engine: Engine) -> None:
+    """Ten offsets with two rows, as after compaction, fit into a budget of three rows; unread, they may not."""
+    site = SurveySite(2)
+    for number in (0, 1):
+        for _ in range(10):
+            site.append(number)
+    state = TailState(
+        table=site.names[0],
+        topic="topic_0",
+        schema_id=0,
+        is_followed=True,
+        ranges=(OffsetRange(0, 0, 10),),
+        lag=0,
+        rest_s=0.0,
+        rows=2,
+        size=20,
+        packed=0,
+        on_disk=0,
+        error=None,
+        outcomes=Outcomes(),
+    )
+    tails = SimpleNamespace(states=lambda: (state,), limits=TailLimits(3, 1 << 30, 5))
+    lists = TableList(site.survey, site.pins, cast("Tails", tails), AccessPolicy(engine))
+    rows = lists.makers()["tails"](ADA, Deadline(60)).to_pylist()
+    states = {row["table_name"]: row["state"] for row in rows}
+    assert states == {"table_0": "late", "table_1": "full"}
+    site.survey.stop()
+    site.pins.stop()
+
+
+def test_rows_are_kept_for_as_many_lists_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = SurveySite(2)
+    limits = TailLimits(1_000, 1 << 30, 5)
+    tails = cast("Tails", SimpleNamespace(states=lambda: (), limits=limits))
+    rows = SurveyRows(site.round(), tails)
+    one = rows.table.slice(0, PARTITIONS)
+    lists = [tuple(site.names[:1]), tuple(site.names[1:]), tuple(site.names)]
+    monkeypatch.setattr("proxy.ops.table_list._MAX_OWN_BYTES", 2 * one.nbytes)
+    for tables in lists:
+        assert rows.keep(tables, one) is one
+    assert [rows.own(tables) is one for tables in lists] == [False, False, True]
+    monkeypatch.setattr("proxy.ops.table_list._MAX_OWN_BYTES", one.nbytes - 1)
+    rows.keep(lists[0], one)
+    assert [rows.own(tables) for tables in lists] == [None, None, None]
     site.pins.stop()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from connectors.iceberg.pin_cache import PinCache
 from connectors.kafka.samples import Sample
-from connectors.table_survey import Survey, TableSurvey
+from connectors.table_standings import Survey
+from connectors.table_survey import TableSurvey
 from planner.errors import CatalogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
@@ -50,12 +52,12 @@ class CountedBrokers:
 class SurveySite:
     """A number of tables, each over a topic of its own, and a survey of them that runs when it is told to."""
 
-    def __init__(self, tables: int) -> None:
+    def __init__(self, tables: int, store: MemoryColdStore | None = None) -> None:
         self.pinned: Counter[str] = Counter()
         self.catalog_answers = True
         self.clock = Clock()
         self.log, self.brokers = MemoryLog(), CountedBrokers()
-        self.store = MemoryColdStore(fault=self._fault)
+        self.store = store or MemoryColdStore(fault=self._fault)
         self.names = [self.create(number) for number in range(tables)]
         self.pins = PinCache(self.store, refresh_s=1e6, clock=self.clock)
         self.pins.tables()
@@ -87,6 +89,20 @@ class SurveySite:
 
     def round(self) -> Survey:
         return self.survey.measure(self.names)[0]
+
+    def tier(self, number: int) -> None:
+        """Move a table's watermark to the end of its log, without a row."""
+        name, topic = self.names[number], f"topic_{number}"
+        [bounds] = self.log.measure([topic]).values()
+        ends = OffsetVector.of((each.partition, each.log_end) for each in bounds.partitions)
+        mark = self.store.pin(name).watermark
+        assert mark is not None
+        self.store.commit(
+            name,
+            "append",
+            lambda rows: (rows, rows.slice(0, 0)),
+            check=lambda *_: replace(mark, next=ends),
+        )
 
     def append(self, number: int, partition: int = 0) -> None:
         self.log.append(f"topic_{number}", partition, MemoryRecord(b'{"id": 1}'))

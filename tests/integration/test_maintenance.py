@@ -6,8 +6,10 @@ import contextlib
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.maintenance_facts import MaintenanceReader
 from connectors.spark.maintenance.target import SparkMaintenance
@@ -179,6 +181,56 @@ def test_what_servers_may_still_read_stays(lake: SparkLake) -> None:
         assert frame.count() == len(expected_rows(100, 100))
 
 
+SOON_OLD = {
+    "thermocline.maintain.pin_grace_s": "3600",
+    "history.expire.max-snapshot-age-ms": "1",
+}
+
+
+def test_an_expiry_that_was_planned_before_a_rollback_is_planned_again(lake: SparkLake) -> None:
+    table = lake.create(0, 0, properties=SOON_OLD)
+    with caring(table) as care:
+        table.tier(100, 100)
+        before = table.store.pin(table.name).snapshot_id
+        table.tier(200, 200)
+        planned = care.step(Expiry, hours=3)
+        table.call("rollback_to_snapshot", f"snapshot_id => {before}")
+        table.tier(300, 300)
+        with pytest.raises(TieringConflict) as refused:
+            care.target.take(planned)
+        assert refused.value.message == (
+            f"{table.name}: the table was rolled back since its expiry was planned; nothing was expired, plan again."
+        )
+        # Servers answered from it a moment ago.
+        assert before in table.state().history.snapshots
+
+
+def test_a_table_of_two_names_and_two_histories_expires_nothing(
+    lake: SparkLake, tmp_path: Path
+) -> None:
+    table = lake.create(0, 0, properties=SOON_OLD)
+    table.tier(100, 100)
+    again = {**lake.catalogs["lake"], "uri": f"sqlite:///{tmp_path}/again.db"}
+    with contextlib.closing(load_catalog("again", **again)) as catalog:
+        catalog.create_namespace("net")
+        location = table.store.pin(table.name).metadata_location
+        copy = catalog.register_table(("net", "copy"), location)
+        table.tier(200, 200)
+        # What the copy reads is named by old snapshots alone.
+        table.compact()
+        both = {**lake.catalogs, "again": again}
+        with contextlib.closing(MaintenanceReader(both)) as reader:
+            care = Care(table, reader)
+            care.target.take(care.step(WatermarkRenewal, hours=3))
+            with pytest.raises(BadBinding) as refused:
+                care.target.take(care.step(Expiry, hours=3))
+        assert refused.value.message == (
+            f"{table.name}: the same table is registered as again.net.copy, at another metadata file, so nothing tells which "
+            f"files are live there; nothing was expired. Take one of the names out of its catalog."
+        )
+        assert copy.scan().to_arrow().num_rows == len(expected_rows(100, 100))
+
+
 # --- orphans ---
 
 
@@ -233,13 +285,28 @@ def test_a_table_with_another_in_its_folder_removes_nothing(lake: SparkLake) -> 
     assert gone.exists()
 
 
+def test_a_folder_that_was_moved_and_linked_removes_nothing(lake: SparkLake) -> None:
+    table = lake.create(0, 0)
+    table.tier(100, 100)
+    folder = folder_of(table)
+    moved = folder.with_name(f"{folder.name}-moved")
+    folder.rename(moved)
+    folder.symlink_to(moved)
+    table.sql(f"ALTER TABLE {{t}} SET LOCATION '{moved.as_uri()}'")
+    for path in moved.rglob("*.parquet"):
+        aged(path)
+    with caring(table) as care, pytest.raises(BadBinding, match="live by another name of it"):
+        care.target.take(OrphanRemoval())
+    assert table.rows() == expected_rows(100, 100)
+
+
 def test_a_clock_that_is_a_day_ahead_removes_nothing(care: Care) -> None:
     table = care.table
     gone = aged(folder_of(table) / "data" / "killed.parquet")
     ahead = SparkMaintenance(
         table.session, table.name, care.reader.neighbours.of, clock=lambda: time.time() + 86_400
     )
-    for step in (OrphanRemoval(), Expiry(0, 1, 0)):
+    for step in (OrphanRemoval(), Expiry(0, 1, 0, None)):
         with pytest.raises(
             Unavailable, match=r"clock is 86,[34][0-9]{2} s ahead of the store's"
         ):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.errors import UnsupportedStatement
-from planner.explain import EXPLAIN_SCHEMA, TableReport, explained, explanation
+from planner.explain import EXPLAIN_SCHEMA, TableReport, explanation
 from planner.names import Side
 from planner.ports import ColdTotals
 from planner.reading.needs import StatementNeeds
@@ -15,6 +15,7 @@ from planner.reading.plan import plan_read
 from planner.seam.cut import TableCut, cold_cut, plan_cut
 from planner.seam.incremental import After, narrow, parse_after
 from planner.seam.time_travel import cut_until
+from planner.sql_text import explained
 from planner.statement.references import AtClause, ResolvedTable
 from tests.harness.builders import FLOWS, bounds, pin, vector
 

@@ -36,6 +36,7 @@ from planner.maintenance.facts import (
 from planner.maintenance.steps import Compaction, OrphanRemoval, RowExpiry, Step, StepResult
 from planner.names import TableName
 from planner.seam.snapshots import History, Snapshot
+from planner.tiering.schedule import choose
 from tests.harness.builders import schema
 from thermocline.maintaining import run_on
 from thermocline.tiering.console import Lines
@@ -254,6 +255,31 @@ def test_a_table_is_decided_once_for_each_reading() -> None:
         for _ in range(3):
             assert list(loop.job.due([table], loop)) == [(table, None)]
         assert len(lake.of(events.TableSurveyed)) == reading
+        # Of five hundred tables all files are more than a tierer should remember.
+        assert table.facts is None
+
+
+def test_a_table_that_never_catches_up_lets_others_have_a_turn() -> None:
+    lake = Lake(None)
+    loop, small = lake.loop(), TableName("lake", ("net",), "small")
+    tables = [MaintainedTable(name=FLOWS), MaintainedTable(name=small)]
+
+    def first() -> TableName:
+        for table, files in zip(tables, (5_000, 5), strict=True):
+            table.facts, table.is_decided = facts_of(files), False
+        due = {table.name: upkeep for table, upkeep in loop.job.due(tables, loop) if upkeep}
+        return choose(due, set(), at_once=1)[0]
+
+    lake.clock_s = 1_000.0
+    assert first() == FLOWS
+    lake.facts = facts_of(5_000)
+    loop.job.run(tables[0], loop)
+    tables[0].out_until_s.clear()
+    lake.clock_s += 0.1
+    assert first() == small
+    tables[1].stepped_s = lake.clock_s
+    lake.clock_s += 1.0
+    assert first() == FLOWS
 
 
 def test_the_pace_of_rewrites_bounds_the_next_step() -> None:
@@ -353,6 +379,37 @@ def test_orphans_that_cannot_be_told_stop_no_other_step(
         "remove orphans: BadBinding: lake.net.flows: the table lake.net.other lies in its folder. "
         "(again in an hour; the rest goes on)\n"
     )
+
+
+def test_a_rewrite_without_room_lets_the_steps_go_on_that_make_some() -> None:
+    lake = Lake(facts_of(5, 1))
+
+    def full(step: Step) -> None:
+        if isinstance(step, Compaction):
+            raise ColdStoreUnavailable("lake.net.flows: 5 bytes are free where the table lies.")
+
+    lake.act = full
+    with pytest.raises(ColdStoreUnavailable):
+        lake.loop().drain()
+    assert [type(step) for step in lake.steps] == [OrphanRemoval]
+    [event] = lake.of(events.StepRefused)
+    assert isinstance(event, events.StepRefused)
+    assert isinstance(event.step, Compaction)
+
+
+def test_a_round_without_room_leaves_the_next_to_what_makes_some() -> None:
+    lake = Lake(facts_of(5, 1))
+
+    def full(step: Step) -> None:
+        if isinstance(step, Compaction):
+            raise ColdStoreUnavailable("lake.net.flows: 5 bytes are free where the table lies.")
+
+    lake.act = full
+    loop, table = lake.loop(), MaintainedTable(name=FLOWS)
+    assert loop.job.run(table, loop) is None
+    done = loop.job.run(table, loop)
+    assert isinstance(done, events.StepDone)
+    assert isinstance(done.step, OrphanRemoval)
 
 
 def test_what_both_loops_meet_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

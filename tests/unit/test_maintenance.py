@@ -152,6 +152,13 @@ def test_a_snapshot_that_a_rollback_left_a_minute_ago_is_promised() -> None:
     assert expirable(table, Retention(), before_ms, NOW) == frozenset()
 
 
+def test_what_a_log_does_not_tell_is_promised() -> None:
+    # Another writer expired what was the head in between, and the log begins after it.
+    table = facts(10 * DAY, 9 * DAY, 60_000, log=((NOW - 60_000, 3),))
+    assert promised(table, GRACE, NOW) == {1, 2, 3}
+    assert promised(table, GRACE, NOW + 3 * HOUR) == {3}
+
+
 def test_an_age_of_zero_lets_go_what_is_not_promised() -> None:
     properties = {"history.expire.max-snapshot-age-ms": "0"}
     properties |= {
@@ -321,6 +328,30 @@ def test_a_long_history_goes_a_thousand_snapshots_at_a_time() -> None:
     # One is promised: it was the head until a minute ago.
     assert step.snapshots == 2_499
     assert expirable(table, Retention(), step.before_ms, NOW) == frozenset(range(1, 1_001))
+
+
+def test_a_long_history_of_a_branch_lets_nothing_go_that_is_promised() -> None:
+    # A branch with an age of its own: its snapshots go, and are younger than the head of a minute ago.
+    table = facts(9 * DAY, 60_000, properties=SWEPT)
+    branch = {number: snapshot(number) for number in range(3, 2_000)}
+    ages = {number: NOW - 8 * DAY + number for number in branch}
+    last = SnapshotRef(1_999, is_branch=True, max_snapshot_age_ms=DAY)
+    table = replace(
+        table,
+        history=History({**table.history.snapshots, **branch}),
+        committed_ms={**table.committed_ms, **ages},
+        refs={**table.refs, "audit": last},
+    )
+    [step] = plan_upkeep(table, BY_COMMAND).steps
+    assert isinstance(step, Expiry)
+    assert step.before_ms <= table.committed_ms[1]
+
+
+def test_an_expiry_that_is_left_out_needs_no_renewal() -> None:
+    table = facts(*OLD, 60_000, needs_watermark=True, properties=SWEPT)
+    upkeep = plan_upkeep(table, BY_COMMAND)
+    assert list(map(type, upkeep.steps)) == [WatermarkRenewal, Expiry]
+    assert upkeep.without({Expiry}).steps == ()
 
 
 def test_a_branch_with_a_shorter_life_than_the_promise_stops_the_expiry_by_name() -> None:

@@ -66,8 +66,8 @@ def over(module: Any, name: str, how: str) -> tuple[Work, str]:
 #: Where callers' text goes, by (file, name) of the pattern or of the function it is written in.
 OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/sql_text.py _TOKEN": (lambda text: deque(planner.sql_text.tokens(text), 0), planner.sql_text._TOKEN.pattern),
-    "planner/explain.py _EXPLAIN": over(planner.explain, "_EXPLAIN", "match"),
-    "planner/explain.py _ANALYZE": over(planner.explain, "_ANALYZE", "match"),
+    "planner/sql_text.py _EXPLAIN": over(planner.sql_text, "_EXPLAIN", "match"),
+    "planner/sql_text.py _ANALYZE": over(planner.sql_text, "_ANALYZE", "match"),
     "planner/seam/freshness.py _SPAN": (lambda text: parse_freshness(f"max_staleness {text}"), r"\d+\s*h"),
     "planner/seam/freshness.py _RECORD": (lambda text: parse_wait_for(f"{text},"), r"([a-z]+)/(\d+):(\d+)"),
     "planner/seam/freshness.py parse_wait_for": (lambda text: parse_wait_for(f"a/0:1{text}"), r"[,\s]+"),

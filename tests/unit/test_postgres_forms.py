@@ -69,6 +69,11 @@ def test_names_stay(sql: str, printed: str | None) -> None:
             "to_timestamp does not know the format 'YYYY Q' from 'Q' on; fields are YYYY, YY, MM, MON, MONTH, DD, DDD, "
             "HH24, HH12, HH, MI, SS, MS, US, AM, PM, T, TZH:TZM, other letters stand in double quotes.",
         ),
+        (
+            "SELECT to_timestamp(a, 'M\u0130')",
+            "to_timestamp does not know the format 'M\u0130' from 'M\u0130' on; fields are YYYY, YY, MM, MON, MONTH, DD, "
+            "DDD, HH24, HH12, HH, MI, SS, MS, US, AM, PM, T, TZH:TZM, other letters stand in double quotes.",
+        ),
     ],
 )
 def test_a_format_that_cannot_be_said_is_refused(sql: str, message: str) -> None:

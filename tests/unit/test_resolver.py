@@ -280,6 +280,8 @@ def test_a_hidden_row_delete_took_no_row_of_a_file(counts: dict[str, Any]) -> No
         # Rows that an equality delete takes are not counted.
         {"total_records": 31, "total_position_deletes": 1, "total_equality_deletes": 1},
         {"total_records": 28, "total_position_deletes": 1},
+        # A hidden INSERT, and a hidden DELETE of as many rows.
+        {"total_records": 31, "total_position_deletes": 1},
     ],
 )
 def test_hidden_deletes_whose_rows_went_too_are_refused(counts: dict[str, Any]) -> None:

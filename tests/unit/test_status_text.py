@@ -121,7 +121,6 @@ def test_no_table_says_how_to_make_one(capsys: pytest.CaptureFixture[str]) -> No
         (TailReading(30, 12, 8.0), "40 %, 8.0s left"),
         (TailReading(30, 30, 0.0), "100 %"),
         (TailReading(0, 0), "-"),
-        (TailReading(30, None), "?"),
     ],
 )
 def test_the_share_in_memory_stands_before_the_notes(
@@ -175,8 +174,22 @@ def test_a_table_that_a_server_does_not_show_is_named() -> None:
     assert (status.table, status.error_class) == ("lake.net.flows", "UnknownTable")
 
 
-def test_what_has_stopped_a_tail_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    [status] = served(SERVED | {"state": "stopped", "advice": "Reading its tail has stopped."})
+@pytest.mark.parametrize(("lag", "text"), [(30, "?"), (0, "1h 0m")])
+def test_headroom_is_unknown_where_the_age_of_what_waits_is(
+    lag: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no less than all of retention only where nothing waits."""
+    status = replace(
+        FLOWS, lag=lag, lag_s=None, headroom_s=None, gap_offsets=0, last_publish={}
+    )
+    assert printed(capsys, status)[2].rstrip().endswith(f"  {text}")
+
+
+@pytest.mark.parametrize("state", ["stopped", "full"])
+def test_what_has_stopped_a_tail_is_a_note(
+    state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [status] = served(SERVED | {"state": state, "advice": "Reading its tail has stopped."})
     assert status.tail is not None
     assert status.tail.error == "Reading its tail has stopped."
     assert "; the server" in printed(capsys, status)[2]

@@ -29,6 +29,7 @@ WELL = TableFigures(
         ({"catalog_error": "CatalogUnavailable"}, "stale"),
         ({"lag_s": 86_400.0 - 600.0}, "expiring"),
         ({"rows": 1_001}, "full"),
+        ({"follower_error": "TailTooLarge"}, "full"),
         ({"error": "TailGap"}, "failing"),
     ],
 )

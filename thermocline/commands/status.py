@@ -201,13 +201,13 @@ def _bytes(table: TableStatus) -> str:
 def _headroom(table: TableStatus) -> str:
     if table.retention_s is None:
         return "by size" if table.is_bounded_by_size else "for ever"
+    if table.lag and table.headroom_s is None:
+        return "?"  # how old the oldest record is, was not said
     left_s = table.retention_s if table.headroom_s is None else table.headroom_s
     return f"{span_text(max(0.0, left_s))}{' or by size' if table.is_bounded_by_size else ''}"
 
 
 def _in_memory(tail: TailReading) -> str:
-    if tail.read_offsets is None:
-        return "?"
     if not tail.offsets:
         return "-"
     percent = f"{100 * tail.read_offsets // tail.offsets} %"

@@ -6,6 +6,7 @@ table's alone, and the table must still descend from the metadata that was compa
 
 from __future__ import annotations
 
+import functools
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -16,11 +17,11 @@ from typing import Any
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from connectors import failpoints
-from connectors.spark.metadata import each, java, load_table
-from connectors.store.locations import canonical, is_below, real_location
+from connectors.spark.metadata import each, identifier, java, load_table
+from connectors.store.locations import canonical, is_below, local_path, real_location
 from planner.errors import BadBinding, BadConfig, TieringConflict
 from planner.maintenance.facts import Neighbour
 from planner.names import TableName
@@ -34,6 +35,13 @@ _MAX_PATHS = 50_000
 _AT_ONCE = 500
 #: Asking for sizes is a request each.
 _SIZES_AT_ONCE = 8
+#: Iceberg's metadata tables that name files, and their columns of paths.
+_NAMES_OF_FILES = {
+    "all_files": "file_path",
+    "all_manifests": "path",
+    "snapshots": "manifest_list",
+    "metadata_log_entries": "file",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,7 @@ def remove_orphans(
 
     Raises:
         TieringConflict: the table was rolled back or made anew since it was compared. Nothing was removed.
+        BadBinding: files of the table's folder are live by another name of it.
     """
     loaded = load_table(session, table)
     compared = loaded.operations().current().metadataFileLocation()
@@ -128,6 +137,7 @@ def remove_orphans(
     )
     failpoints.reach("before_orphans")
     if listing.paths:
+        _check_links(session, table, str(loaded.location()))
         now = load_table(session, table).operations().current()
         versions = (entry.file() for entry in each(now.previousFiles()))
         if compared not in itertools.chain((now.metadataFileLocation(),), versions):
@@ -145,6 +155,26 @@ def remove_orphans(
             if is_over():
                 break
     return Removed(files, size, listing.is_whole and files == len(listing.paths))
+
+
+def _check_links(session: SparkSession, table: TableName, location: str) -> None:
+    """Refuse where a link of the disk is in the names of live files: Iceberg compares paths as they are written."""
+    if local_path(location) is None:
+        return
+    own, real = canonical(location), real_location(location)
+    named = (
+        session.table(f"{identifier(table)}.{view}").selectExpr(
+            f"regexp_extract({column}, '^(.*)/', 1)"
+        )
+        for view, column in _NAMES_OF_FILES.items()
+    )
+    for (folder,) in functools.reduce(DataFrame.union, named).distinct().collect():
+        if not is_below(canonical(folder), (own,)) and is_below(real_location(folder), (real,)):
+            raise BadBinding(
+                f"{table}: files of its folder are live by another name of it, as a link of the disk has it, and by the name of "
+                f"today nothing tells them from orphans; no orphans are removed.",
+                table=str(table),
+            )
 
 
 def _size(io: Any, path: str) -> int:

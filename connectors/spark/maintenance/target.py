@@ -107,7 +107,7 @@ class SparkMaintenance:
 
         Raises:
             TieringConflict: another writer was first; nothing was changed, the next look decides again.
-            BadBinding: nothing tells which files are orphans.
+            BadBinding: nothing tells which files are orphans, or another name has the table at another metadata file.
             ColdStoreUnavailable: there is too little room on the disk, or the store's clock is behind ours.
             ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``resolve``.
             CatalogUnavailable, UnknownTable.
@@ -242,6 +242,7 @@ class SparkMaintenance:
         """Expire by Java: after pyiceberg's expiry a snapshot has no parent id, and older pins no watermark."""
         loaded = load_table(self.session, self.table)
         self._check_clock(loaded)
+        self._check_copies()
         stale = stale_branches(
             load_state(self.session, self.table), self.clock() - STALE_STAGE_S
         )
@@ -255,10 +256,26 @@ class SparkMaintenance:
                 f"{self.table}: another writer committed above the watermark; nothing was expired, plan again.",
                 table=str(self.table),
             )
+        if step.head not in {each.snapshot_id for each in state.history.line(state.head)}:
+            # What is the head now may be older than what the plan leaves, and servers answer from it.
+            raise TieringConflict(
+                f"{self.table}: the table was rolled back since its expiry was planned; nothing was expired, plan again.",
+                table=str(self.table),
+            )
         loaded.expireSnapshots().expireOlderThan(step.before_ms).commit()
         failpoints.reach("after_expiry")
         after = load_state(self.session, self.table).history.snapshots
         return len(state.history.snapshots.keys() - after.keys()), 0
+
+    def _check_copies(self) -> None:
+        """Refuse where another name has the table at another metadata file: what expires here may be live there."""
+        names = [str(other.name) for other in self.neighbours(self.table) if other.is_copy]
+        if names:
+            raise BadBinding(
+                f"{self.table}: the same table is registered as {' and '.join(names)}, at another metadata file, so nothing tells "
+                f"which files are live there; nothing was expired. Take one of the names out of its catalog.",
+                table=str(self.table),
+            )
 
     def _check_clock(self, loaded: Any) -> int:
         """Return the store's time in milliseconds; refuse where ours is ahead: what is young would look old."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from planner.names import Side, TableName
 from planner.reading.needs import StatementNeeds
@@ -16,11 +16,32 @@ from planner.statement.parameters import may_type_columns
 from planner.statement.references import CutKey, ResolvedTable, TableReference
 from planner.statement.rewrite import rewrite
 from planner.statement.shapes import Lifts, Template, TextShape
-from proxy.engine.engine import PrintedStatement
-from proxy.engine.relations import Relation
 
 #: Schema and name.
 Listing: TypeAlias = tuple[str, str]
+
+
+class StatementRelation(Protocol):
+    """Rows under a name: the columns that a statement sees of them, and those among them with fields."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def nested(self) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedStatement:
+    """A rewritten statement and its SQL. Of ``document`` the parameters count alone: constants may differ from the SQL's."""
+
+    document: Node
+    sql: str
+
+
 _NO_LIFTS = Lifts(TextShape(""))
 
 
@@ -69,7 +90,7 @@ class ParsedStatement:
         return positions_of
 
     def printed(
-        self, relations: Iterable[Relation], unparse: Callable[[Node], str]
+        self, relations: Iterable[StatementRelation], unparse: Callable[[Node], str]
     ) -> PrintedStatement:
         """Return what is executed, over relations of these columns.
 
@@ -91,7 +112,7 @@ class ParsedStatement:
         """What it needs of its tables."""
         return StatementNeeds.of(self.tree, self.positions_of)
 
-    def over(self, relations: Iterable[Relation]) -> Node:
+    def over(self, relations: Iterable[StatementRelation]) -> Node:
         """Return the tree that is executed, over relations of these columns. It must not be changed.
 
         Raises:
@@ -186,11 +207,11 @@ class FilledStatement(ParsedStatement):
     def needs(self) -> StatementNeeds:
         return self.first.needs
 
-    def over(self, relations: Iterable[Relation]) -> Node:
+    def over(self, relations: Iterable[StatementRelation]) -> Node:
         return self.lifts.fill(self.first.over(relations), self.values)
 
     def printed(
-        self, relations: Iterable[Relation], unparse: Callable[[Node], str]
+        self, relations: Iterable[StatementRelation], unparse: Callable[[Node], str]
     ) -> PrintedStatement:
         tree = self.first.over(relations)
         template = self.first.template(tree, unparse)
