@@ -61,9 +61,14 @@ def connect(
     password: str | None = None,
     token: str | None = None,
     root_certificates: str | None = None,
+    large_rows: bool = False,
 ) -> flight_sql.Connection:
-    """Connect; the caller closes. ``root_certificates`` is PEM. Raises DriverError: for ``to_ours``."""
-    options: dict[str, str] = {}
+    """Connect; the caller closes. ``root_certificates`` is PEM; with ``large_rows`` one may have 64 MB, else 4 MB.
+
+    Raises:
+        DriverError: for ``to_ours``.
+    """
+    options = dict(connecting.LARGE_ROWS) if large_rows else {}
     if user is not None:
         options |= {"username": user, "password": password or ""}
     if token is not None:

@@ -101,7 +101,10 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedTable:
-    """One bound table. ``pin_age_s``: since its catalog confirmed the pin, None without one; ``catalog_error``: class of what it failed with since."""
+    """One bound table. ``pin_age_s``: since its catalog confirmed the pin, None without one.
+
+    ``catalog_error``: class of what it failed with since.
+    """
 
     status: TableStatus
     binding: Binding | None = None
@@ -185,14 +188,7 @@ def standings(
     untiered = {
         name: untiered_of(name, mark, bounds[mark.address]) for name, mark in marks.items()
     }
-    waiting: dict[str, dict[int, OffsetRange]] = {}
-    for name, spans in untiered.items():
-        if not isinstance(spans, FederationError):
-            # Two tables may read one topic: the older beginning is the one that waits longer.
-            waiting.setdefault(marks[name].address, {}).update(
-                {span.partition: span for _, span in spans if len(span)}
-            )
-    ranges = {topic: tuple(spans.values()) for topic, spans in waiting.items()}
+    ranges = by_topic(waiting_of(marks, untiered))
     look = _look_once(clusters, ranges, bounds) if ranges else BrokerLook()
     statuses = []
     for name, pin in pinned.items():
@@ -272,6 +268,29 @@ def untiered_of(
     return or_error(
         lambda: tuple(zip(bounds.partitions, check_log(name, mark, bounds), strict=True))
     )
+
+
+def waiting_of(
+    marks: Mapping[TableName, Watermark],
+    untiered: Mapping[TableName, Untiered | FederationError],
+) -> dict[tuple[str, int], OffsetRange]:
+    """Return what of each partition is not tiered, by topic's address: of two tables of a topic, what waits longer."""
+    waiting: dict[tuple[str, int], OffsetRange] = {}
+    for name, spans in untiered.items():
+        for _, span in () if isinstance(spans, FederationError) else spans:
+            key = marks[name].address, span.partition
+            if len(span) and (key not in waiting or span.start < waiting[key].start):
+                waiting[key] = span
+    return waiting
+
+
+def by_topic(
+    waiting: Mapping[tuple[str, int], OffsetRange],
+) -> dict[str, tuple[OffsetRange, ...]]:
+    ranges: dict[str, tuple[OffsetRange, ...]] = {}
+    for (topic, _), span in waiting.items():
+        ranges[topic] = (*ranges.get(topic, ()), span)
+    return ranges
 
 
 def standing(

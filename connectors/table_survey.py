@@ -25,6 +25,7 @@ from connectors.table_standings import (
     Survey,
     SurveyedCluster,
     SurveyedTable,
+    by_topic,
     measured,
     or_error,
     partitions,
@@ -32,6 +33,7 @@ from connectors.table_standings import (
     refused,
     standing,
     untiered_of,
+    waiting_of,
 )
 from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName, cluster_of
@@ -207,12 +209,8 @@ class TableSurvey:
         untiered = {
             name: untiered_of(name, mark, bounds[mark.address]) for name, mark in marks.items()
         }
-        waiting: dict[tuple[str, int], OffsetRange] = {}
-        for name, spans in untiered.items():
-            if not isinstance(spans, FederationError):
-                address = marks[name].address
-                waiting |= {(address, span.partition): span for _, span in spans if len(span)}
-        look, now_ms, now_s = self._look(waiting, bounds), self._now_ms(), self._clock()
+        look = self._look(waiting_of(marks, untiered), bounds)
+        now_ms, now_s = self._now_ms(), self._clock()
         tables: dict[TableName, SurveyedTable | None] = {}
         for name in names:
             entry = self._pins.get(name)
@@ -365,13 +363,10 @@ class TableSurvey:
             if start != span.start or (first is None and tried_s < now_s - _AGAIN_S):
                 due.append((tried_s, key))
         # The longest untried first: else ranges that move all the time would have every sample.
-        new = [key for _, key in sorted(due)[:_SAMPLES]]
-        ranges: dict[str, tuple[OffsetRange, ...]] = {}
-        for topic, partition in new:
-            ranges[topic] = (*ranges.get(topic, ()), waiting[topic, partition])
-        read = self._brokers.samples(ranges) if ranges else {}
-        for key in new:
-            self._samples[key] = waiting[key].start, read.get(key), now_s
+        new = {key: waiting[key] for _, key in sorted(due)[:_SAMPLES]}
+        read = self._brokers.samples(by_topic(new)) if new else {}
+        for key, span in new.items():
+            self._samples[key] = span.start, read.get(key), now_s
         return {
             key: first
             for key, (start, first, _) in self._samples.items()

@@ -113,7 +113,7 @@ class Ticket:
     Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is the meaning of a table's plain name
     under the statement's freshness contract. ``cut`` is the text of ``tables``
     (``planner.seam.time_travel``): over 1,000 partitions writing it takes 1 ms. ``share``: no more than that of its one table.
-    ``padding`` says nothing (``padded``).
+    ``padding`` says nothing (``padded``). ``renewable_until_us``: no renewal makes it good for longer; None: any may.
     """
 
     sql: str
@@ -131,6 +131,7 @@ class Ticket:
     cut: str = ""
     share: ReadShare | None = None
     padding: str = ""
+    renewable_until_us: int | None = None
 
 
 def padded(tickets: Sequence[Ticket]) -> tuple[Ticket, ...]:
@@ -199,6 +200,7 @@ def _document(ticket: Ticket) -> dict[str, Any]:
         "path": list(ticket.search_path),
         "now": ticket.statement_time_us,
         "exp": ticket.expires_at_us,
+        "last": ticket.renewable_until_us,
         "params": _text(ticket.parameters),
         "answer": _text(ticket.answer),
         "granted": ticket.granted,
@@ -261,6 +263,7 @@ def _ticket(document: dict[str, Any]) -> Ticket:
         cut=document["cut"],
         share=_share(document.get("part")),
         padding=document.get("padding", ""),
+        renewable_until_us=document.get("last"),
         tables=tuple(
             TicketTable(
                 table=TableName(entry["catalog"], tuple(entry["namespace"]), entry["name"]),

@@ -13,25 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
-    MANIFEST_ENTRY_SCHEMAS,
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-)
+from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
 from connectors.iceberg.history_facts import TableEvidence, read_facts
+from connectors.iceberg.manifest_entries import LiveEntry, live_entries
 from connectors.iceberg.neighbours import Neighbours
 from connectors.store.catalog_roots import CatalogRoots
 from connectors.table_facts import decide_pin
@@ -47,9 +39,6 @@ from planner.names import TableName
 from planner.seam.resolver import line_above
 from planner.tiering.layout import PartitionTerm
 
-#: pyiceberg reads manifests as version 2, without the file that a deletion vector belongs to (field 143).
-_VERSION = 3
-_REFERENCED = [field.field_id for field in DATA_FILE_TYPE[_VERSION].fields].index(143)
 #: Field id of ``file_path`` in position delete files (Iceberg spec, "Reserved Field IDs").
 _FILE_PATH_ID = 2147483546
 #: Files remembered, some 500 bytes each, by their manifests, which never change.
@@ -95,20 +84,21 @@ class MaintenanceReader:
         loaded = self._catalogs.load(table)
         facts = read_facts(table, loaded)
         pin = decide_pin(facts, TableEvidence(table, loaded))
-        if pin.binding is None or facts.head is None:
+        metadata, head = loaded.metadata, loaded.metadata.current_snapshot()
+        # A bound table without a snapshot was refused.
+        if pin.binding is None or head is None:
             return None
-        metadata = loaded.metadata
         return MaintenanceFacts(
             table=table,
-            head=facts.head,
+            head=head.snapshot_id,
             history=facts.history,
             committed_ms={each.snapshot_id: each.timestamp_ms for each in metadata.snapshots},
             properties=metadata.properties,
             refs=_references(metadata),
             log=tuple((each.timestamp_ms, each.snapshot_id) for each in metadata.snapshot_log),
             versions_ms=tuple(each.timestamp_ms for each in metadata.metadata_log),
-            needs_watermark=bool(line_above(facts.history, facts.head)),
-            files=self._files(loaded, table),
+            needs_watermark=bool(line_above(facts.history, head.snapshot_id)),
+            files=self._files(loaded, table, head),
             schema=pin.schema,
             terms=tuple(
                 PartitionTerm(field.name, field.source_id, str(field.transform))
@@ -117,10 +107,7 @@ class MaintenanceReader:
             boundary=None if pin.watermark is None else pin.watermark.boundary,
         )
 
-    def _files(self, loaded: Table, table: TableName) -> HeadFiles:
-        head = loaded.metadata.current_snapshot()
-        if head is None:
-            return HeadFiles()
+    def _files(self, loaded: Table, table: TableName, head: Snapshot) -> HeadFiles:
         what = f"{table}: a manifest of snapshot {head.snapshot_id}"
         with file_errors(what, gone=SnapshotExpired, table=str(table)):
             manifests = head.manifests(loaded.io)
@@ -140,7 +127,8 @@ class MaintenanceReader:
         with self._lock:
             cached = self._entries.get(key)
         if cached is None:
-            cached = tuple(_entries(io, manifest))
+            spec_id = manifest.partition_spec_id
+            cached = tuple(_entry(live, spec_id) for live in live_entries(io, manifest))
             with self._lock:
                 self._entries[key] = cached
         return cached
@@ -162,37 +150,27 @@ def _references(metadata: TableMetadata) -> dict[str, SnapshotRef]:
     }
 
 
-def _entries(io: FileIO, manifest: ManifestFile) -> Iterator[_Entry]:
-    with AvroFile[ManifestEntry](
-        io.new_input(manifest.manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[_VERSION],
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as entries:
-        for entry in entries:
-            if entry.status == ManifestEntryStatus.DELETED:
-                continue
-            file, number = entry.data_file, entry.sequence_number
-            yield _Entry(
-                content=file.content,
-                path=file.file_path if file.content == DataFileContent.DATA else _only(file),
-                partition=(manifest.partition_spec_id, tuple(file.partition._data)),
-                bytes=file.file_size_in_bytes,
-                rows=file.record_count,
-                sequence_number=(manifest.sequence_number or 0) if number is None else number,
-            )
+def _entry(live: LiveEntry, spec_id: int) -> _Entry:
+    file = live.file
+    return _Entry(
+        content=file.content,
+        path=file.file_path if file.content == DataFileContent.DATA else _only(live),
+        partition=(spec_id, tuple(file.partition._data)),
+        bytes=file.file_size_in_bytes,
+        rows=file.record_count,
+        sequence_number=live.sequence_number,
+    )
 
 
-def _only(delete: DataFile) -> str | None:
+def _only(delete: LiveEntry) -> str | None:
     """Return the only data file that a delete file names, if it is one: as Iceberg's ``ContentFileUtil``."""
-    if delete.content != DataFileContent.POSITION_DELETES:
+    if delete.file.content != DataFileContent.POSITION_DELETES:
         return None
-    referenced: str | None = delete._data[_REFERENCED]
-    lower = (delete.lower_bounds or {}).get(_FILE_PATH_ID)
-    upper = (delete.upper_bounds or {}).get(_FILE_PATH_ID)
-    if referenced is None and lower is not None and lower == upper:
+    lower = (delete.file.lower_bounds or {}).get(_FILE_PATH_ID)
+    upper = (delete.file.upper_bounds or {}).get(_FILE_PATH_ID)
+    if delete.referenced is None and lower is not None and lower == upper:
         return lower.decode()
-    return referenced
+    return delete.referenced
 
 
 def _file_sizes(entries: Iterable[_Entry], spec_id: int) -> Iterator[FileSize]:

@@ -36,7 +36,7 @@ class Neighbours:
         self._catalogs = catalogs
         self._clock = clock
         self._lock = threading.Lock()
-        self._places: dict[TableName, tuple[float, str, Neighbour]] = {}
+        self._neighbours: dict[TableName, tuple[float, str, Neighbour]] = {}
 
     def of(self, table: TableName) -> tuple[Neighbour, ...]:
         """Return every other table. The same one under another catalog's name is none, if it is at the same metadata file.
@@ -62,9 +62,11 @@ class Neighbours:
         clock_s = self._clock()
         silent: set[str] = set()
         names = self._catalogs.tables(self._catalogs.names)
-        self._places = {name: self._places[name] for name in names if name in self._places}
+        self._neighbours = {
+            name: self._neighbours[name] for name in names if name in self._neighbours
+        }
         for name in names:
-            if name not in self._places or clock_s >= self._places[name][0]:
+            if name not in self._neighbours or clock_s >= self._neighbours[name][0]:
                 try:
                     metadata = self._load(name).metadata
                 except UnknownTable:
@@ -80,11 +82,11 @@ class Neighbours:
                         silent.add(name.catalog)
                     yield "", Neighbour(name, unread=type(error).__name__)
                     continue
-                place = Neighbour(name, metadata.location, _written(metadata))
+                neighbour = Neighbour(name, metadata.location, _written(metadata))
                 until_s = clock_s + _REMEMBERED_S
-                self._places[name] = until_s, str(metadata.table_uuid), place
-            _, uuid, place = self._places[name]
-            yield uuid, place
+                self._neighbours[name] = until_s, str(metadata.table_uuid), neighbour
+            _, uuid, neighbour = self._neighbours[name]
+            yield uuid, neighbour
 
     def _load(self, name: TableName) -> Table:
         """Load a table wherever it lies: only its metadata file is read."""

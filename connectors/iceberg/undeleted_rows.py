@@ -7,41 +7,19 @@ name one row, and rows of files that are gone since (Iceberg spec, "Scan Plannin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
-    MANIFEST_ENTRY_SCHEMAS,
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-)
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from connectors.iceberg.manifest_entries import LiveEntry, live_entries
 from connectors.iceberg.offset_statistics import data_entries
 
-#: pyiceberg reads manifests as version 2, without the file that a deletion vector belongs to (field 143).
-_VERSION = 3
-_REFERENCED = [field.field_id for field in DATA_FILE_TYPE[_VERSION].fields].index(143)
 _PATH, _POSITION = "file_path", "pos"
-
-
-@dataclass(frozen=True, slots=True)
-class _Delete:
-    """``applies_to``: data files of this sequence number or an older one."""
-
-    file: DataFile
-    referenced: str | None
-    applies_to: int
 
 
 def live_rows(table: Table, snapshot_id: int) -> int | None:
@@ -62,7 +40,7 @@ def live_rows(table: Table, snapshot_id: int) -> int | None:
         if delete.file.file_format == FileFormat.PUFFIN:
             if delete.referenced is None:
                 return None
-            if written_at[delete.referenced] <= delete.applies_to:
+            if written_at[delete.referenced] <= delete.sequence_number:
                 with_vector.add(delete.referenced)
                 dead += delete.file.record_count
         elif delete.file.file_format == FileFormat.PARQUET:
@@ -72,10 +50,10 @@ def live_rows(table: Table, snapshot_id: int) -> int | None:
     return rows - dead - _distinct(positions, with_vector)
 
 
-def _positions(io: FileIO, delete: _Delete, written_at: dict[str, int]) -> pa.Table:
+def _positions(io: FileIO, delete: LiveEntry, written_at: dict[str, int]) -> pa.Table:
     with io.new_input(delete.file.file_path).open() as stream:
         rows = pq.read_table(stream, columns=[_PATH, _POSITION])
-    hit = [path for path, number in written_at.items() if number <= delete.applies_to]
+    hit = [path for path, number in written_at.items() if number <= delete.sequence_number]
     return rows.filter(pc.is_in(rows[_PATH], pa.array(hit, pa.string())))
 
 
@@ -88,21 +66,7 @@ def _distinct(positions: list[pa.Table], with_vector: set[str]) -> int:
     return int(every.num_rows - (pc.sum(by_vector).as_py() or 0))
 
 
-def _deletes(io: FileIO, snapshot: Snapshot) -> Iterator[_Delete]:
+def _deletes(io: FileIO, snapshot: Snapshot) -> Iterator[LiveEntry]:
     for manifest in snapshot.manifests(io):
-        if manifest.content != ManifestContent.DELETES:
-            continue
-        with AvroFile[ManifestEntry](
-            io.new_input(manifest.manifest_path),
-            MANIFEST_ENTRY_SCHEMAS[_VERSION],
-            read_types={-1: ManifestEntry, 2: DataFile},
-            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-        ) as entries:
-            for entry in entries:
-                if entry.status != ManifestEntryStatus.DELETED:
-                    number = entry.sequence_number
-                    yield _Delete(
-                        entry.data_file,
-                        entry.data_file._data[_REFERENCED],
-                        (manifest.sequence_number or 0) if number is None else number,
-                    )
+        if manifest.content == ManifestContent.DELETES:
+            yield from live_entries(io, manifest)

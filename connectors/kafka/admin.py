@@ -120,6 +120,15 @@ class Admin(AdminClient):
         return {topic: answers[resource] for topic, resource in resources.items()}
 
 
+def admins_of(clusters: Mapping[str, Mapping[str, str]]) -> dict[str, Admin]:
+    """Build a client for each cluster, by its name. Raises BadConfig as ``KafkaClusters``."""
+    admins = {}
+    for name, settings in clusters.items():
+        with named_section(name):
+            admins[name] = Admin.of(checked(settings))
+    return admins
+
+
 _TIMEOUT_S = 5.0
 
 
@@ -130,10 +139,7 @@ class RetentionReader:
         self, clusters: Mapping[str, Mapping[str, str]], timeout_s: float = _TIMEOUT_S
     ) -> None:
         """``clusters`` as for ``KafkaClusters``, with its errors."""
-        self._admins = {}
-        for name, settings in clusters.items():
-            with named_section(name):
-                self._admins[name] = Admin.of(checked(settings))
+        self._admins = admins_of(clusters)
         self._timeout_s = timeout_s
 
     def __call__(self, topics: Sequence[str]) -> dict[str, LogRetention]:

@@ -30,7 +30,7 @@ _PAUSE_S = 0.03
 _UNKNOWN_TOPIC_S = 0.3
 #: A request to a leader that died waits for it until its time is over. The next round has another client.
 _FIRST_ROUND_S = 1.0
-#: Topics whose requests are kept, each for log ends and log starts.
+#: Requests that are kept: of a topic one for log ends and one for log starts.
 _MAX_POSITIONS = 32
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -131,7 +131,7 @@ class BoundsReader:
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         while True:
             try:
-                return self._identity(round_, topic).topic_id
+                return _identities(round_)[topic].topic_id
             except _AskAgain as again:
                 self._pause(again, again, round_, unknown_until)
                 round_ = self.begin_identity(topic, deadline=round_.deadline)
@@ -221,7 +221,7 @@ class BoundsReader:
         return translate(refusal, topic)
 
     def _gather(self, round_: BoundsRequest) -> dict[str, LogBounds]:
-        current = {name: self._identity(round_, name) for name in round_.topics}
+        current = _identities(round_)
         if round_.cluster is not None:
             cluster_id = _answer(round_.cluster, round_, ", ".join(round_.topics)).cluster_id
             with self._lock:
@@ -252,17 +252,6 @@ class BoundsReader:
                 previous = self._previous.get(bounds.topic, LastEnds(bounds.topic_id, {}))
                 self._previous[bounds.topic] = previous.merged(bounds)
         return measured
-
-    def _identity(self, round_: BoundsRequest, topic: str) -> _Identity:
-        answers = dict(
-            zip(round_.topics, _answer(round_.described, round_, topic), strict=True)
-        )
-        description = answers[topic]
-        if isinstance(description, KafkaError):
-            raise _failed(description, topic) from KafkaException(description)
-        return _Identity(
-            str(description.topic_id), tuple(sorted(each.id for each in description.partitions))
-        )
 
     def _bounds(
         self,
@@ -308,6 +297,18 @@ def _says_more(earlier: _AskAgain, latest: _AskAgain) -> bool:
         and not isinstance(earlier, _Unanswered)
         and isinstance(earlier.error, LogUnavailable)
     )
+
+
+def _identities(round_: BoundsRequest) -> dict[str, _Identity]:
+    """Wait for the descriptions of all topics of a round; raise for the first that has none."""
+    identities = {}
+    answer = _answer(round_.described, round_, round_.topics[0])
+    for topic, description in zip(round_.topics, answer, strict=True):
+        if isinstance(description, KafkaError):
+            raise _failed(description, topic) from KafkaException(description)
+        partitions = sorted(each.id for each in description.partitions)
+        identities[topic] = _Identity(str(description.topic_id), tuple(partitions))
+    return identities
 
 
 def _requested(

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from connectors.kafka.admin import Admin, AdminAnswer
-from connectors.kafka.settings import checked, named_section
+from connectors.kafka.admin import AdminAnswer, admins_of
 from planner.names import by_cluster, topic_address, topic_name
 
 _MAX_TIMESTAMP = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
@@ -20,10 +19,7 @@ class NewestReader:
 
     def __init__(self, clusters: Mapping[str, Mapping[str, str]], timeout_s: float) -> None:
         """``clusters`` as for ``KafkaClusters``, with its errors."""
-        self._admins = {}
-        for name, settings in clusters.items():
-            with named_section(name):
-                self._admins[name] = Admin.of(checked(settings))
+        self._admins = admins_of(clusters)
         self._timeout_s = timeout_s
 
     def __call__(self, topics: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], int]:

@@ -221,6 +221,8 @@ class Decoders:
             return False
         ledger, era = binding.format.ledger, self._era(table, binding)
         changed = ledger.changed(era.writers.fingerprints)
+        if not changed:
+            return False
         late = [each for each in changed if isinstance(era.answers.get(each), UnknownSchema)]
         if late and self._registry_of is not None:
             self.add(table, binding, self.look_up(table, binding, late, anew=True))

@@ -19,7 +19,7 @@ from planner.evolution.changes import (
 )
 from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
-from planner.names import TableName
+from planner.names import TableName, shell_word
 from planner.schema import TableSchema
 from planner.seam.binding import Binding, parse_binding
 from planner.seam.formats import ON_INCOMPATIBLE, AvroFormat
@@ -137,8 +137,9 @@ def needed(
         misfit = evolution.misfits[0]
         name = rows.root.value.name or rows.root.value.kind
         raise SchemaIncompatible(
-            f"{table}: schema id {schema_id} ({name}) does not fit: {misfit}, which no change makes one; register a schema that "
-            f"fits, or set the table's property {ON_INCOMPATIBLE} to error, by which such records are bad ones.",
+            f"{table}: schema id {schema_id} ({name}) does not fit: {misfit}, which no change makes one. `thermocline schemas plan "
+            f"{shell_word(table)}` shows its subject; register a schema there that fits, or set the table's property "
+            f"{ON_INCOMPATIBLE} to error, by which such records are bad ones.",
             table=str(table),
             schema_id=schema_id,
             field=".".join(misfit.path),

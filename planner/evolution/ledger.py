@@ -151,8 +151,7 @@ class SchemaLedger:
 
     def changed(self, fingerprints: Mapping[int, str]) -> tuple[int, ...]:
         """Return the ids, sorted, that mean another schema in ``fingerprints``, or none any more."""
-        return tuple(
-            number
-            for number, fingerprint in sorted(fingerprints.items())
-            if self.fingerprints.get(number) not in (None, *NO_SCHEMA, fingerprint)
-        )
+        # Every statement over a tail compares all ids: only what differs is looked at twice.
+        own = self.fingerprints
+        others = (at for at, each in fingerprints.items() if own.get(at, each) != each)
+        return tuple(sorted(at for at in others if own[at] not in NO_SCHEMA))

@@ -82,7 +82,7 @@ class MaintenanceFacts:
     """
 
     table: TableName
-    head: int | None
+    head: int
     history: History
     committed_ms: Mapping[int, int]
     properties: Mapping[str, str] = field(default_factory=dict)

@@ -16,8 +16,8 @@ class CareStanding:
     """``backlog`` waits to be compacted, whether or not anything may compact it.
 
     ``compacted_ratio`` is bytes that our rewrites read within an hour, by bytes that publishes added; None where they added
-    none. ``last_run_ms`` (since 1970) and ``last_run_s`` (ago) are of the newest rewrite of ours that is retained, or removal
-    of orphans, and ``orphan_bytes`` is what that removed; None where there was none.
+    none. ``last_run_s`` is how long ago the newest rewrite of ours that is retained was, or removal of orphans, and
+    ``orphan_bytes`` is what that removed; None where there was none.
     """
 
     backlog_files: int
@@ -27,7 +27,6 @@ class CareStanding:
     oldest_snapshot_s: float
     compacted_ratio: float | None
     orphan_bytes: int | None
-    last_run_ms: int | None
     last_run_s: float | None
 
     @classmethod
@@ -54,6 +53,5 @@ class CareStanding:
             oldest_snapshot_s=max(0.0, (now_ms - oldest_ms) / 1000),
             compacted_ratio=read / ingested if ingested else None,
             orphan_bytes=upkeep.options.orphan_bytes,
-            last_run_ms=last_ms,
             last_run_s=None if last_ms is None else max(0.0, (now_ms - last_ms) / 1000),
         )

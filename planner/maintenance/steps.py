@@ -163,7 +163,7 @@ class Expiry:
     before_ms: int
     snapshots: int
     cost_bytes: int
-    head: int | None
+    head: int
 
     @property
     def backlog(self) -> int:
@@ -270,8 +270,6 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         BadBinding: a property is unknown or does not fit.
     """
     options = parse_maintain(facts.table, facts.properties)
-    if facts.head is None:
-        return Upkeep(options=options)
     rewrites = _rewrites(facts, options, situation)
     compactions = [step for step in rewrites if isinstance(step, Compaction)]
     backlog = (

@@ -126,7 +126,7 @@ Maker = Callable[[Session, Deadline], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class SystemTables:
-    """``makers`` by relation; filled while a server starts, before it listens."""
+    """``makers`` by relation; filled while a server starts."""
 
     makers: dict[str, Maker] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """SQL about the session rather than about tables: what tools send and no engine is needed for.
 
-SET, RESET, USE and transactions change the session or nothing, CANCEL QUERY ends another statement; SHOW becomes a query over ``information_schema``. Only
-whole statements of a known form are taken; the backend refuses the rest by name.
+SET, RESET, USE and transactions change the session or nothing, CANCEL QUERY ends another statement; SHOW becomes a
+query over ``information_schema``. Only whole statements of a known form are taken; the backend refuses the rest by name.
 """
 
 from __future__ import annotations

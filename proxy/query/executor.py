@@ -184,18 +184,20 @@ class Statements:
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         planned = self._unseal(session, ticket)
-        until_us = self._good_until_us(
-            [table.table for table in planned.tables], self._now_us(), planned.statement_time_us
-        )
+        until_us = self._good_until_us(self._now_us(), planned.renewable_until_us)
         again = replace(planned, expires_at_us=max(until_us, planned.expires_at_us))
         return Renewed(self._tickets.resealed(again, ticket), again.expires_at_us)
 
-    def _good_until_us(self, tables: Sequence[TableName], now_us: int, planned_us: int) -> int:
-        """Return when a ticket expires: no later than maintenance may remove what it names (docs/care.md)."""
+    def _good_until_us(self, now_us: int, last_us: int | None) -> int:
+        """Return when a ticket expires that is not to be good beyond ``last_us``."""
+        until_us = now_us + int(self.ticket_ttl_s * 1_000_000)
+        return until_us if last_us is None else min(until_us, last_us)
+
+    def _removable_us(self, tables: Sequence[TableName], planned_us: int) -> int | None:
+        """Return from when on maintenance may remove what a statement names (docs/care.md); None: never."""
         pins = self.sources.pins.pinned(tables) or {}
         graces = [pin.grace_s for pin in pins.values() if pin.grace_s is not None]
-        until_us = now_us + int(self.ticket_ttl_s * 1_000_000)
-        return min([until_us, *(planned_us + grace_s * 1_000_000 for grace_s in graces)])
+        return planned_us + min(graces) * 1_000_000 if graces else None
 
     def about(self, session: Session, ticket: bytes) -> TicketSummary:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
@@ -348,6 +350,7 @@ class Statements:
         self, statement: _Statement, cuts: Cuts, parameters: pa.RecordBatch | None, cut: str
     ) -> Ticket:
         session, parsed = statement.session, statement.parsed
+        last_us = self._removable_us(parsed.names, statement.time_us)
         return Ticket(
             sql=statement.sql,
             tables=tuple(TicketTable.of(cuts.by_key[key], key[1]) for key in parsed.keys),
@@ -355,13 +358,12 @@ class Statements:
             time_zone=session.zone,
             search_path=statement.path,
             statement_time_us=statement.time_us,
-            expires_at_us=self._good_until_us(
-                [table for table, _ in parsed.keys], statement.time_us, statement.time_us
-            ),
+            expires_at_us=self._good_until_us(statement.time_us, last_us),
             parameters=None if parameters is None else to_ipc(parameters),
             granted=self.access.mark(session, parsed.names),
             side=statement.contract.freshness.side,
             cut=cut,
+            renewable_until_us=last_us,
         )
 
     def _split(self, statement: _Statement, cuts: Cuts, ticket: Ticket) -> tuple[Ticket, ...]:

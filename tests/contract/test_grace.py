@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.names import TableName
 from proxy.engine.engine import Engine
 from proxy.query.executor import Statements
@@ -27,19 +28,22 @@ def cold() -> MemoryCold:
 
 
 @pytest.fixture
-def served(engine: Engine, cold: MemoryCold) -> Iterator[Statements]:
+def served(engine: Engine, cold: MemoryCold) -> Iterator[tuple[PinCache, Statements]]:
     """Tickets of an hour."""
     board, tails, statements = serve(cold.store, MemoryLog(), runs_in=engine)
-    yield statements
+    yield board, statements
     forget(board, tails)
 
 
-def good_us(statements: Statements) -> tuple[int, int]:
-    """For how long a ticket is good, and when it is renewed half an hour later."""
+def good_us(board: PinCache, statements: Statements) -> tuple[int, int]:
+    """For how long a ticket is good, and when it is renewed half an hour later, the table unused since."""
     session: Session = statements.browser.configure(SESSION)
     sql = f'SELECT * FROM {FLOWS.catalog}.{FLOWS.schema}."{FLOWS.name}$cold"'
     planned = statements.plan(session, sql, None, Deadline(60))
     statements._now_us = lambda: NOW_US + HOUR_US // 2
+    board._idle_s = -1
+    board.refresh_due(FLOWS.catalog)
+    assert board.pinned([FLOWS]) is None
     renewed = statements.renew(session, planned.ticket)
     assert planned.expires_at_us is not None
     return planned.expires_at_us - NOW_US, renewed.expires_at_us - NOW_US
@@ -59,10 +63,14 @@ def good_us(statements: Statements) -> tuple[int, int]:
     ],
 )
 def test_a_ticket_is_good_no_longer_than_the_grace(
-    served: Statements, cold: MemoryCold, properties: dict[str, str], good: int, renewed: int
+    served: tuple[PinCache, Statements],
+    cold: MemoryCold,
+    properties: dict[str, str],
+    good: int,
+    renewed: int,
 ) -> None:
     cold.set_properties(**properties)
-    assert good_us(served) == (good, renewed)
+    assert good_us(*served) == (good, renewed)
 
 
 def test_a_table_without_a_topic_is_not_maintained(cold: MemoryCold) -> None:

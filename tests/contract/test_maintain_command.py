@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 from connectors.iceberg.maintenance_facts import MaintenanceReader
 from connectors.table_care import with_care
 from connectors.table_standings import TableStatus
+from planner.errors import BadBinding
+from planner.names import TableName
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS
 from thermocline.cli import app
@@ -69,8 +71,27 @@ def test_a_wrong_property_is_told_and_is_the_exit_code(run: Run, iceberg: Iceber
     what = (
         "property thermocline.maintain.pin_grace_s is '0'; it must be a whole number above 0."
     )
-    assert done.stderr == f"{FLOWS}: BadBinding: {FLOWS}: {what}\n"
-    assert done.exit_code != 0
+    # As the command's own error it is told once.
+    assert done.stderr == ""
+    assert isinstance(done.exception, BadBinding)
+    assert done.exception.message == f"{FLOWS}: {what}"
+
+
+def test_a_table_without_a_topic_is_refused_where_it_is_named(
+    run: Run, iceberg: IcebergCold
+) -> None:
+    plain = TableName("lake", ("net",), "plain")
+    iceberg.create_plain(plain, None)
+    assert "plain" not in run("--dry-run").output
+    gone = TableName("lake", ("net",), "gone")
+    done = run("--dry-run", str(plain), str(gone), str(FLOWS))
+    assert isinstance(done.exception, BadBinding)
+    assert done.exception.message == (
+        f"{plain}: the table is not bound to a topic; bind one with `thermocline create`."
+    )
+    # The others are told all the same.
+    assert done.stderr.startswith(f"{gone}: UnknownTable: ")
+    assert f"{FLOWS}: 5 files" in done.stdout
 
 
 def test_once_over_tables_with_nothing_to_do_starts_no_spark(
@@ -93,7 +114,7 @@ def test_status_has_how_well_a_table_is_looked_after(run: Run, iceberg: IcebergC
         [first, second] = with_care([status, gone], reader, now_ms)
         assert first.care is not None
         assert (first.care.backlog_files, first.care.snapshots) == (5, 6)
-        assert (first.care.compacted_ratio, first.care.last_run_ms) == (0.0, None)
+        assert (first.care.compacted_ratio, first.care.last_run_s) == (0.0, None)
         assert second == gone
         iceberg.set_properties(**{"maintain.pin_grace_s": "0"})
         [refused] = with_care([status], reader, now_ms)

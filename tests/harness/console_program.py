@@ -83,148 +83,154 @@ def run_sql(page: Page, sql: str) -> None:
     until(page, "document.querySelector('button.main').disabled === false")
 
 
-def seam(browser: Browser, address: str) -> dict[str, Any]:
+def seam(page: Page, address: str) -> dict[str, Any]:
     """Watch the seam until a publish moves it; return the numbers of the page after it, with their snapshot."""
-    with opened(browser) as (page, faults):
-        answers: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
 
-        def note(response: Any) -> None:
-            if "/api/seam" in response.url and response.status == 200:
-                with contextlib.suppress(Exception):
-                    answers.append(response.json())
+    def note(response: Any) -> None:
+        if "/api/seam" in response.url and response.status == 200:
+            with contextlib.suppress(Exception):
+                answers.append(response.json())
 
-        page.on("response", note)
-        enter(page, address, TABLE)
-        page.wait_for_selector(".seam-row .line")
-        page.click("summary:has-text('The seam as a table')")
-        first = page.locator(".publishes li").count()
-        before = page.locator(".seam-rows .of-cold").all_inner_texts()
-        until(page, f"document.querySelectorAll('.publishes li').length > {first}", 240)
-        after = page.locator(".seam-rows .of-cold").all_inner_texts()
-        table = page.locator("details tbody tr td:nth-child(3)").all_inner_texts()
-        snapshot = page.locator(".publishes li .mono.block").first.inner_text()
-        [answer] = [each for each in answers if each["seam"][0]["snapshot_id"] == snapshot][:1]
-        # Back to the snapshot before: the slider's place is left of its end.
-        page.locator(".publishes li button").last.click()
-        until(
-            page,
-            "document.querySelector('.slider + [role=status]').textContent.includes('as it was')",
-        )
-        until(
-            page,
-            f"document.querySelector('.seam-rows .of-cold').textContent === {json.dumps(before[0])}",
-        )
-        return {
-            "before": before,
-            "after": after,
-            "table": table,
-            "snapshot": snapshot,
-            "seam": answer["seam"],
-            "faults": faults,
-        }
+    page.on("response", note)
+    enter(page, address, TABLE)
+    page.wait_for_selector(".seam-row .line")
+    page.click("summary:has-text('The seam as a table')")
+    first = page.locator(".publishes li").count()
+    before = page.locator(".seam-rows .of-cold").all_inner_texts()
+    until(page, f"document.querySelectorAll('.publishes li').length > {first}", 240)
+    after = page.locator(".seam-rows .of-cold").all_inner_texts()
+    table = page.locator("details tbody tr td:nth-child(3)").all_inner_texts()
+    snapshot = page.locator(".publishes li .mono.block").first.inner_text()
+    [answer] = [each for each in answers if each["seam"][0]["snapshot_id"] == snapshot][:1]
+    # Back to the snapshot before: the slider's place is left of its end.
+    page.locator(".publishes li button").last.click()
+    until(
+        page,
+        "document.querySelector('.slider + [role=status]').textContent.includes('as it was')",
+    )
+    until(
+        page,
+        f"document.querySelector('.seam-rows .of-cold').textContent === {json.dumps(before[0])}",
+    )
+    return {
+        "before": before,
+        "after": after,
+        "table": table,
+        "snapshot": snapshot,
+        "seam": answer["seam"],
+    }
 
 
-def markup(browser: Browser, address: str) -> dict[str, Any]:
+def markup(page: Page, address: str) -> dict[str, Any]:
     """Put markup into values, names, errors, the search, the address: nothing of it may run or become an element."""
-    with opened(browser) as (page, faults):
-        enter(page, address, "#/query")
-        quoted = [f"'{text.replace(chr(39), chr(39) * 2)}'" for text in HOSTILE]
-        run_sql(
-            page, f"SELECT * FROM (VALUES {', '.join(f'({text})' for text in quoted)}) t(v)"
+    enter(page, address, "#/query")
+    quoted = [f"'{text.replace(chr(39), chr(39) * 2)}'" for text in HOSTILE]
+    run_sql(page, f"SELECT * FROM (VALUES {', '.join(f'({text})' for text in quoted)}) t(v)")
+    page.wait_for_selector(".grid-row >> nth=5")
+    cells = page.evaluate(
+        "[...document.querySelectorAll('.grid-row [role=gridcell]')].map(e => [e.children.length, e.textContent])"
+    )
+    for text in HOSTILE[:12]:
+        run_sql(page, f'SELECT 1 AS "{text.replace(chr(34), chr(34) * 2)}"')
+        run_sql(page, f'SELECT "{text.replace(chr(34), chr(34) * 2)}" FROM lake.edr.flows')
+    errors = page.locator(".problem").inner_text()
+    page.click("text=History of this session")
+    enter(page, address, "#/tables")
+    for text in HOSTILE:
+        page.fill("input[type=search]", text)
+    for text in HOSTILE[:6]:
+        page.goto(
+            address
+            + "#/table/"
+            + "/".join([json.dumps(text)[1:-1].replace("/", "%2F").replace("%", "%25")] * 3)
         )
-        page.wait_for_selector(".grid-row >> nth=5")
-        cells = page.evaluate(
-            "[...document.querySelectorAll('.grid-row [role=gridcell]')].map(e => [e.children.length, e.textContent])"
-        )
-        for text in HOSTILE[:12]:
-            run_sql(page, f'SELECT 1 AS "{text.replace(chr(34), chr(34) * 2)}"')
-            run_sql(page, f'SELECT "{text.replace(chr(34), chr(34) * 2)}" FROM lake.edr.flows')
-        errors = page.locator(".problem").inner_text()
-        page.click("text=History of this session")
-        enter(page, address, "#/tables")
-        for text in HOSTILE:
-            page.fill("input[type=search]", text)
-        for text in HOSTILE[:6]:
-            page.goto(
-                address
-                + "#/table/"
-                + "/".join([json.dumps(text)[1:-1].replace("/", "%2F").replace("%", "%25")] * 3)
-            )
-            page.wait_for_selector(".problem")
-        return {
-            "cells": cells,
-            "errors": errors,
-            "pwned": page.evaluate("window.pwned ?? null"),
-            "faults": faults,
-        }
+        page.wait_for_selector(".problem")
+    return {
+        "cells": cells,
+        "errors": errors,
+        "pwned": page.evaluate("window.pwned ?? null"),
+    }
 
 
-def grid(browser: Browser, address: str) -> dict[str, Any]:
+def grid(page: Page, address: str) -> dict[str, Any]:
     """Scroll a hundred thousand rows by keys alone, look at one value, save as CSV."""
-    with opened(browser) as (page, faults):
-        enter(page, address, "#/query")
-        run_sql(
-            page,
-            "SELECT range AS n, 9007199254740993 + range AS large, 'nan'::DOUBLE AS x, DATE '0001-01-01' AS d FROM range(150000)",
-        )
-        page.wait_for_selector(".grid-row")
-        status = page.locator(".bar [role=status]").inner_text()
-        page.focus(".grid")
-        page.keyboard.press("Control+End")
-        until(page, "document.querySelector('.grid').textContent.includes('9007199254840992')")
-        last = page.locator(".here").inner_text()
-        rows = page.locator(".grid-row").count()
-        page.keyboard.press("Home")
-        page.keyboard.press("ArrowRight")
-        page.keyboard.press("Enter")
-        until(page, "document.querySelector('dialog pre').textContent.startsWith('9007')")
-        value = page.locator("dialog pre").inner_text()
-        page.keyboard.press("Escape")
-        with page.expect_download() as saving:
-            page.click("text=CSV")
-        lines = saving.value.path().read_text().splitlines()
-        return {
-            "status": status,
-            "last": last,
-            "rows": rows,
-            "value": value,
-            "lines": len(lines),
-            "line": lines[1],
-            "faults": faults,
-        }
+    enter(page, address, "#/query")
+    run_sql(
+        page,
+        "SELECT range AS n, 9007199254740993 + range AS large, 'nan'::DOUBLE AS x, DATE '0001-01-01' AS d FROM range(150000)",
+    )
+    page.wait_for_selector(".grid-row")
+    status = page.locator(".bar [role=status]").inner_text()
+    page.focus(".grid")
+    page.keyboard.press("Control+End")
+    until(page, "document.querySelector('.grid').textContent.includes('9007199254840992')")
+    last = page.locator(".here").inner_text()
+    rows = page.locator(".grid-row").count()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('dialog pre').textContent.startsWith('9007')")
+    value = page.locator("dialog pre").inner_text()
+    page.keyboard.press("Escape")
+    with page.expect_download() as saving:
+        page.click("text=CSV")
+    lines = saving.value.path().read_text().splitlines()
+    return {
+        "status": status,
+        "last": last,
+        "rows": rows,
+        "value": value,
+        "lines": len(lines),
+        "line": lines[1],
+    }
 
 
-def cancel(browser: Browser, address: str) -> dict[str, Any]:
+def cancel(page: Page, address: str) -> dict[str, Any]:
     """Cancel a statement that would run for hours; mark an error; complete a name."""
-    with opened(browser) as (page, faults):
-        enter(page, address, "#/query")
-        page.fill("#sql", "SELECT count(*) FROM range(10000000) a, range(10000000) b")
-        page.keyboard.press("Control+Enter")
-        time.sleep(1.5)
-        began = time.monotonic()
-        page.click("text=Cancel")
-        until(
-            page,
-            "document.querySelector('.bar [role=status]').textContent.startsWith('cancelled')",
-        )
-        ended_s = time.monotonic() - began
-        run_sql(page, "SELECT nothing,\n  1 FROM lake.edr.flows")
-        page.wait_for_selector(".editor-back mark")
-        mark = page.locator(".editor-back mark").inner_text()
-        page.fill("#sql", "FROM ")
-        page.locator("#sql").press_sequentially("lake.edr.fl")
-        page.wait_for_selector(".choices li")
-        page.keyboard.press("ArrowDown")
-        page.keyboard.press("Enter")
-        return {
-            "ended_s": ended_s,
-            "mark": mark,
-            "text": page.input_value("#sql"),
-            "faults": faults,
-        }
+    enter(page, address, "#/query")
+    page.fill("#sql", "SELECT count(*) FROM range(10000000) a, range(10000000) b")
+    page.keyboard.press("Control+Enter")
+    time.sleep(1.5)
+    began = time.monotonic()
+    page.click("text=Cancel")
+    until(
+        page,
+        "document.querySelector('.bar [role=status]').textContent.startsWith('cancelled')",
+    )
+    ended_s = time.monotonic() - began
+    run_sql(page, "SELECT nothing,\n  1 FROM lake.edr.flows")
+    page.wait_for_selector(".editor-back mark")
+    mark = page.locator(".editor-back mark").inner_text()
+    page.fill("#sql", "FROM ")
+    page.locator("#sql").press_sequentially("lake.edr.fl")
+    page.wait_for_selector(".choices li")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    return {
+        "ended_s": ended_s,
+        "mark": mark,
+        "text": page.input_value("#sql"),
+    }
 
 
-def access(browser: Browser, address: str) -> dict[str, Any]:
+def leaving(page: Page, address: str) -> dict[str, Any]:
+    """Log out with a statement in the editor, and log in again in the same tab."""
+    enter(page, address, "#/query?sql=SELECT+1")
+    page.fill("#sql", "SELECT 'of the first'")
+    page.click("text=Log out")
+    page.click("text=Go on without a login")
+    page.wait_for_selector("nav a")
+    return {"hash": page.evaluate("location.hash"), "text": draft(page)}
+
+
+def draft(page: Page) -> str:
+    page.click("nav >> text=Query")
+    page.wait_for_selector("#sql")
+    return page.input_value("#sql")
+
+
+def access(page: Page, address: str) -> dict[str, Any]:
     """Ask axe-core about every page, dark and light, and look whether 360 px are enough."""
     source = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
     serious, widths, faults = [], {}, []
@@ -236,7 +242,7 @@ def access(browser: Browser, address: str) -> dict[str, Any]:
             "#/running",
             "#/health",
         ):
-            with opened(browser, color_scheme=scheme) as (page, own):
+            with opened(page.context.browser, color_scheme=scheme) as (page, own):
                 enter(page, address, more)
                 if "query" in more:
                     assert (

@@ -38,7 +38,9 @@ class CountedBrokers:
     ) -> dict[tuple[str, int], Sample]:
         spans = [(topic, span) for topic, own in ranges.items() for span in own]
         self.requests["samples"] += len(spans)
-        return {(topic, span.partition): Sample(1_000, 10.0) for topic, span in spans}
+        return {
+            (topic, span.partition): Sample(1_000 + span.start, 10.0) for topic, span in spans
+        }
 
     def retention(self, topics: Sequence[str]) -> dict[str, LogRetention]:
         self.requests["retention"] += len(topics)
@@ -68,12 +70,16 @@ class SurveySite:
         )
 
     def create(self, number: int) -> TableName:
-        topic, binding = f"topic_{number}", Binding(f"topic_{number}")
-        topic_id = self.log.create_topic(topic, PARTITIONS)
+        self.log.create_topic(f"topic_{number}", PARTITIONS)
+        return self.bind(number, f"topic_{number}")
+
+    def bind(self, number: int, topic: str) -> TableName:
+        [bounds] = self.log.measure([topic]).values()
+        binding = Binding(topic)
         first = Watermark(
             cluster_id="memory",
             topic=topic,
-            topic_id=topic_id,
+            topic_id=bounds.topic_id,
             next=OffsetVector.of((each, 0) for each in range(PARTITIONS)),
             shape=binding.shape,
             run="create",
@@ -92,11 +98,11 @@ class SurveySite:
 
     def tier(self, number: int) -> None:
         """Move a table's watermark to the end of its log, without a row."""
-        name, topic = self.names[number], f"topic_{number}"
-        [bounds] = self.log.measure([topic]).values()
-        ends = OffsetVector.of((each.partition, each.log_end) for each in bounds.partitions)
+        name = self.names[number]
         mark = self.store.pin(name).watermark
         assert mark is not None
+        [bounds] = self.log.measure([mark.topic]).values()
+        ends = OffsetVector.of((each.partition, each.log_end) for each in bounds.partitions)
         self.store.commit(
             name,
             "append",

@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,8 @@ def topic(served: SqlServer, kafka: Kafka) -> str:
     for partition in (0, 1):
         rows = [{"id": 2**60 + n, "name": SCRIPT} for n in range(5 + partition)]
         kafka.produce(topic, [json.dumps(row).encode() for row in rows], partition=partition)
-    served.create_plain(pa.table({"n": [1]}), name=type(name)("lake", ("net",), "archive"))
+    large = pa.table({"n": [1], "text": ["x" * 10_000_000]})
+    served.create_plain(large, name=type(name)("lake", ("net",), "archive"))
     served.refresh()
     return topic
 
@@ -122,6 +123,33 @@ def test_the_seam_of_the_page_is_that_of_sql(anna: ConsoleBrowser, served: SqlSe
     ]
 
 
+def test_a_page_asks_one_statement(served: SqlServer, topic: str) -> None:
+    statements: list[str] = []
+
+    class Counted(Person):
+        def ask(
+            self, sql: str, cut: str | None = None, parameters: Sequence[str] | None = None
+        ) -> pa.Table:
+            statements.append(sql)
+            return super().ask(sql, cut, parameters)
+
+    with console_over(served.uri, partial(Counted, ConsoleTarget(served.uri))) as browser:
+        browser.log_in("anna", PASSWORD)
+        [tails, seam] = browser.get("seam", **EVENTS).document.values()
+        assert [row["kafka_partition"] for row in tails] == ["0", "1"]
+        assert [row["kafka_partition"] for row in seam] == ["0", "1"]
+        health = browser.get("health").document
+        assert ([row["name"] for row in health["catalogs"]], len(health["brokers"])) == (
+            ["lake"],
+            1,
+        )
+        running = browser.get("running").document
+        assert {row["user"] for row in running["sessions"]} == {"anna"}
+        browser.get("tables")
+    assert len(statements) == 4
+    assert topic == tails[0]["topic"]
+
+
 def test_pages_show_what_grants_open(anna: ConsoleBrowser, console: ConsoleBrowser) -> None:
     tables = {row["table"]: row for row in anna.get("tables").document["tables"]}
     assert set(tables) == {"events", "archive"}
@@ -152,6 +180,13 @@ def test_an_answer_keeps_every_digit_and_its_cut(anna: ConsoleBrowser) -> None:
         ("cold", None),
         ("tail", "11"),
     ]
+
+
+def test_a_value_of_ten_megabytes_is_an_answer(anna: ConsoleBrowser) -> None:
+    name, state = ended(anna, "SELECT text FROM lake.net.archive")
+    assert (state["state"], state["rows"], state["error"]) == ("finished", 1, None)
+    [[cell]] = anna.get(f"statements/{name}/rows").document["rows"]
+    assert cell == ["x" * 500, 10_000_000]
 
 
 def test_a_setting_of_one_statement_is_of_no_other(anna: ConsoleBrowser) -> None:

@@ -122,6 +122,11 @@ def test_cancel_error_and_completion_by_keys(site: Site) -> None:
     assert answer["text"] == "FROM lake.edr.flows"
 
 
+def test_who_logs_out_leaves_nothing_in_the_tab(site: Site) -> None:
+    answer = site.does("leaving")
+    assert (answer["hash"], answer["text"]) == ("", "")
+
+
 def test_axe_has_no_serious_fault_and_a_phone_is_wide_enough(site: Site) -> None:
     answer = site.does("access")
     assert answer["serious"] == []

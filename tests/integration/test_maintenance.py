@@ -306,7 +306,7 @@ def test_a_clock_that_is_a_day_ahead_removes_nothing(care: Care) -> None:
     ahead = SparkMaintenance(
         table.session, table.name, care.reader.neighbours.of, clock=lambda: time.time() + 86_400
     )
-    for step in (OrphanRemoval(), Expiry(0, 1, 0, None)):
+    for step in (OrphanRemoval(), Expiry(0, 1, 0, 1)):
         with pytest.raises(
             Unavailable, match=r"clock is 86,[34][0-9]{2} s ahead of the store's"
         ):
@@ -371,7 +371,7 @@ def storm(care: Care, seed: int, steps: int) -> None:
         }
         assert stays <= facts.committed_ms.keys()
     for snapshot_id, expected in by_snapshot.items():
-        if snapshot_id in stays and snapshot_id is not None:
+        if snapshot_id in stays:
             columns = ("kafka_partition", "kafka_offset", "host", "bytes")
             frame = table.session.read.option("versionAsOf", snapshot_id)
             cold = frame.table(identifier(table.name)).select(*columns).collect()

@@ -20,7 +20,7 @@ total = 2 * resident_bytes()  # a small machine
 assembly.total_memory = lambda: total
 with assembly.running_components(load(sys.argv[1])) as parts:
     connection = parts.engine._connection
-    print(connection.execute("SELECT current_setting('memory_limit')").fetchone()[0])
+    print(connection.execute("SELECT system.main.current_setting('memory_limit')").fetchone()[0])
     print(total, flush=True)
     rows = b"x" * total
     time.sleep(30)

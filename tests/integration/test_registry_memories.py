@@ -323,10 +323,10 @@ def test_ids_that_a_registry_lacks_hide_nothing_of_others(site: Site) -> None:
     reports = SchemaReports(site.registries.of, Decoders(site.registries.of))
     rows = [tuple(each.values()) for each in schema_rows(binding, reports(ONE, binding))]
     assert rows == [
-        (3, None, None, None, "unknown"),
-        (5, None, None, None, "changed"),
-        (7, "orders-value", 1, "Order", "same"),
-        (8, None, None, "Order", "changed"),
+        (3, None, None, None, "unknown", None),
+        (5, None, None, None, "changed", None),
+        (7, "orders-value", 1, "Order", "same", None),
+        (8, None, None, "Order", "changed", None),
     ]
 
 

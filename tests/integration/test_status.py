@@ -102,9 +102,7 @@ def test_a_table_in_trouble_hides_no_other(kafka: Kafka, cli_site: CliSite) -> N
     assert sorted(line.split()[1] for line in errors) == ["TailGap:", "UnknownTopic:"]
 
 
-def test_two_tables_of_one_topic_and_retention_of_their_own(
-    kafka: Kafka, cli_site: CliSite
-) -> None:
+def test_topics_have_retention_of_their_own(kafka: Kafka, cli_site: CliSite) -> None:
     forever = kafka.topic(config={"retention.ms": "-1", "retention.bytes": "1000000"})
     compacted = kafka.topic(config={"cleanup.policy": "compact"})
     kafka.produce(forever, records(2))
@@ -116,9 +114,13 @@ def test_two_tables_of_one_topic_and_retention_of_their_own(
         None,
         False,
     )
-    out = cli_site.run("status", "--partitions", result[forever]["table"])[1]
+    assert result[forever]["care"] is None
+    table = result[forever]["table"]
+    out = cli_site.run("status", "--partitions", "--care", table)[1]
     assert "by size" in out
     assert out.splitlines()[-1].split() == ["0", "0", "0", "2", "2", "0"]
+    [care] = [line for line in out.splitlines() if line.endswith("never")]
+    assert care.split()[:6] == [table, "0", "0", "B", "-", "1"]
 
 
 def test_brokers_that_do_not_answer_are_told_for_every_table(
@@ -157,5 +159,7 @@ def test_a_server_tells_how_far_it_has_read_each_tail(kafka: Kafka, cli_site: Cl
         assert "%" not in line
     code, _, err = cli_site.run("status", "--server", uri)
     assert (code, "no server answers" in err) == (3, True)
+    code, _, err = cli_site.run("status", "--care", "--server", uri)
+    assert (code, "--care reads the tables' own files; leave out --server." in err) == (2, True)
     code, _, err = cli_site.run("status", "--user", "amy")
     assert (code, "are for a --server" in err) == (2, True)

@@ -170,7 +170,7 @@ SWITCHES = (
         "S3",
         "compare no fingerprints",
         "planner/evolution/ledger.py",
-        "if self.fingerprints.get(number) not in (None, *NO_SCHEMA, fingerprint)",
+        "if own[at] not in NO_SCHEMA",
         "if False",
         (
             f"{SCHEMAS}::test_a_registry_that_gives_an_id_to_another_schema_stops_readers_and_tierers",
@@ -667,9 +667,8 @@ SWITCHES = (
         "T12",
         "read the partitions of the watermark only",
         "planner/seam/cut.py",
-        "return tuple(_untiered(table, watermark, each) for each in bounds.partitions)",
-        "return tuple(\n        _untiered(table, watermark, each) for each in bounds.partitions\n"
-        "        if each.partition in watermark.next.partitions\n    )",
+        "        for each in bounds.partitions\n    )\n",
+        "        for each in bounds.partitions if each.partition in watermark.next.partitions\n    )\n",
         (
             f"{CUT}::test_a_partition_born_after_the_watermark_starts_at_zero",
             f"{STATEMENTS}::test_a_partition_born_after_the_watermark_is_read_from_its_first_record",
@@ -679,8 +678,8 @@ SWITCHES = (
         "T12",
         "begin a new partition where its log begins",
         "planner/seam/cut.py",
-        "start = watermark.offset(bounds.partition)\n",
-        "start = watermark.next.as_dict().get(bounds.partition, bounds.log_start)\n",
+        "start=starts.get(each.partition, 0),",
+        "start=starts.get(each.partition, each.log_start),",
         (
             f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[gap in a new partition]",
             f"{STATEMENTS}::test_a_loss_in_a_new_partition_is_a_gap",

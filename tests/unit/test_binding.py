@@ -6,7 +6,17 @@ import pytest
 from planner.errors import BadBinding
 from planner.evolution.ledger import UNKNOWN, SchemaLedger
 from planner.schema import TIMESTAMPTZ, Column
-from planner.seam.binding import MAX_TAIL_ROWS, MIRROR, Binding, decoding_key, parse_binding
+from planner.seam.binding import (
+    DEFAULT_PIN_GRACE_S,
+    MAINTAIN_MODE,
+    MAX_TAIL_ROWS,
+    MIRROR,
+    PIN_GRACE_S,
+    Binding,
+    decoding_key,
+    parse_binding,
+    promised_s,
+)
 from planner.seam.formats import AvroFormat, JsonFormat
 from tests.harness.builders import FLOWS, schema
 
@@ -193,3 +203,9 @@ def test_rows_read_while_an_id_was_unknown_are_not_those_of_once_it_has_a_schema
     assert keys[0] == keys[1]
     assert len(set(keys)) == 4
     assert len({each.shape for each in bindings}) == 1
+
+
+def test_servers_promise_what_maintenance_leaves_in_place() -> None:
+    assert promised_s({}) == promised_s({PIN_GRACE_S: "soon"}) == DEFAULT_PIN_GRACE_S
+    assert promised_s({PIN_GRACE_S: "60"}) == 60
+    assert promised_s({MAINTAIN_MODE: "off", PIN_GRACE_S: "60"}) is None

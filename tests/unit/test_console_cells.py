@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from thermocline.console.cells import columns_of, full_text, records_of, rows_of
+from thermocline.console.cells import columns_of, full_text, lists_of, records_of, rows_of
 
 UTC = datetime.UTC
 
@@ -26,6 +26,8 @@ UTC = datetime.UTC
         (pa.float64(), float("-inf"), "-Infinity"),
         (pa.float64(), 0.1, "0.1"),
         (pa.float32(), 0.1, "0.1"),
+        (pa.float32(), float("nan"), "NaN"),
+        (pa.float32(), float("-inf"), "-Infinity"),
         (pa.bool_(), True, "true"),
         (pa.date32(), datetime.date(1, 1, 1), "0001-01-01"),
         (pa.timestamp("us", tz="UTC"), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC), "9999-12-31 23:59:59.999999+00:00"),
@@ -71,3 +73,11 @@ def test_no_rows_and_columns_of_one_name_are_answers_too() -> None:
     assert rows_of(pa.table({"a": pa.array([], pa.int64())})) == []
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     assert rows_of(twice) == [["1", "2"]]
+
+
+def test_lists_of_one_row_are_records() -> None:
+    row = pa.array([{"n": 2**60, "names": ["a"]}, {"n": None, "names": []}])
+    none = pa.nulls(1, pa.list_(row.type))
+    table = pa.table({"some": pa.array([row.to_pylist()], pa.list_(row.type)), "none": none})
+    some = [{"n": str(2**60), "names": '["a"]'}, {"n": None, "names": "[]"}]
+    assert lists_of(table) == {"some": some, "none": []}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,8 @@ class FixedPerson(Person):
         error = self.state.get("error")
         if isinstance(error, Exception):
             raise error
+        if names := re.findall(r"\) AS (tails|seam|statements|sessions|catalogs|brokers)\b", sql):
+            return pa.table({name: [[{"state": "ok"}]] for name in names})
         return pa.table({"state": ["ok"], "n": [2**60]})
 
 
@@ -150,6 +153,25 @@ def test_another_site_reads_nothing(anna: ConsoleBrowser) -> None:
     assert anna.send("GET", "/api/session", sec_fetch_site="cross-site").status == 403
 
 
+def test_a_link_of_another_site_opens_the_page(browser: ConsoleBrowser) -> None:
+    """Links to statements are sent around; the page has nothing of a person until it asks with the cookie."""
+    reply = browser.send("GET", "/", sec_fetch_site="cross-site")
+    assert (reply.status, reply.headers["x-frame-options"]) == (200, "DENY")
+    assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_behind_a_proxy_with_tls_the_cookie_is_for_https_alone(browser: ConsoleBrowser) -> None:
+    body = json.dumps({"user": "anna", "password": PASSWORD}).encode()
+    reply = browser.send("POST", "/api/login", body, origin=f"https://{browser.host}")
+    assert "Secure" in reply.headers["set-cookie"].split("; ")
+    assert browser.get("session").document["name"] == "anna"
+
+
+@pytest.mark.parametrize("host", ["[", "a/static/main.js#"])
+def test_a_host_that_is_none_changes_no_address(browser: ConsoleBrowser, host: str) -> None:
+    assert browser.send("GET", "/api/session", host=host).status == 401
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
@@ -161,6 +183,7 @@ def test_another_site_reads_nothing(anna: ConsoleBrowser) -> None:
         (b'{"user": 1}', "application/json"),
         (b'{"user": ["a"], "password": {}}', "application/json"),
         (b'{"user": "a\\u0000", "password": "b"}', "application/json"),
+        (b'{"user": "a\\ud800", "password": "b"}', "application/json"),
         (b'{"user": "a", "token": "b"}', "application/json"),
         (b"user=anna", "application/x-www-form-urlencoded"),
         (b"{}", "text/plain"),
@@ -261,6 +284,49 @@ def test_tabs_of_one_person_share_an_answer_of_a_second(state: dict[str, object]
     assert len(persons[0].statements) == 1
 
 
+def test_one_login_asks_for_so_much_at_once(
+    anna: ConsoleBrowser, state: dict[str, object]
+) -> None:
+    """However many pages it names: the threads are for all."""
+    gate = state["gate"] = threading.Event()
+    statuses: list[int] = []
+
+    def look(number: int) -> None:
+        statuses.append(anna.get("seam", catalog="a", schema="b", table=f"t{number}").status)
+
+    pages = [threading.Thread(target=look, args=(number,)) for number in range(20)]
+    try:
+        for page in pages:
+            page.start()
+        deadline_s = time.monotonic() + 20
+        while len(statuses) < 8 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+    finally:
+        gate.set()
+        for page in pages:
+            page.join()
+    assert sorted(statuses) == [200] * 12 + [503] * 8
+
+
+def test_a_server_that_hangs_at_logout_holds_up_no_one(state: dict[str, object]) -> None:
+    gate = threading.Event()
+
+    class Hanging(FixedPerson):
+        def close(self) -> None:
+            gate.wait(20)
+
+    with console_over(URI, lambda credentials: Hanging(credentials, state)) as browser:
+        for end in (lambda: browser.post("logout"), lambda: browser.log_in("anna", PASSWORD)):
+            browser.log_in("anna", PASSWORD)
+            answer = threading.Thread(target=end)
+            answer.start()
+            answer.join(10)
+            is_answered = not answer.is_alive()
+            assert ConsoleBrowser(browser.port).get("session").status == 401
+            assert is_answered
+        gate.set()
+
+
 def test_what_stays_the_same_is_not_sent_again(anna: ConsoleBrowser) -> None:
     first = anna.get("tables")
     assert json.loads(first.body)["tables"][0]["n"] == str(2**60)
@@ -289,11 +355,11 @@ def test_names_go_into_sql_quoted(state: dict[str, object]) -> None:
     with console_over(URI, log_in) as anna:
         anna.log_in("anna", PASSWORD)
         anna.get("seam", catalog="la'ke", schema='n"et', table="fl;ows")
-    facts, seam = persons[0].statements
+    [sql] = persons[0].statements
     assert (
-        "table_catalog = 'la''ke' AND table_schema = 'n\"et' AND table_name = 'fl;ows'" in facts
+        "table_catalog = 'la''ke' AND table_schema = 'n\"et' AND table_name = 'fl;ows'" in sql
     )
-    assert seam.startswith('SELECT * FROM "la\'ke"."n""et"."fl;ows$seam" ')
+    assert 'FROM "la\'ke"."n""et"."fl;ows$seam" s)' in sql
 
 
 def test_a_login_without_a_name_is_for_addresses(browser: ConsoleBrowser) -> None:
@@ -340,6 +406,19 @@ def test_a_login_ends_when_it_is_idle_and_when_it_is_old() -> None:
     assert entered.login(idle) is None
     assert entered.login(busy) is None
     assert entered.login(None) is None
+
+
+def test_logins_that_are_over_are_closed_by_themselves() -> None:
+    clock, closed = Clock(), threading.Event()
+    entered, anna = BrowserLogins(clock), person("anna")
+    anna.close = closed.set  # type: ignore[method-assign]
+    cookie = entered.enter(anna)
+    entered.tidy()
+    assert entered.login(cookie) is not None
+    assert not closed.is_set()
+    clock.now_s += logins.IDLE_S + 1
+    entered.tidy()
+    assert closed.wait(30)
 
 
 def test_logins_are_bounded_for_one_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,15 @@ from planner.maintenance.facts import (
     MaintenanceFacts,
     SnapshotRef,
 )
-from planner.maintenance.steps import Compaction, OrphanRemoval, RowExpiry, Step, StepResult
+from planner.maintenance.steps import (
+    Compaction,
+    OrphanRemoval,
+    RowExpiry,
+    Situation,
+    Step,
+    StepResult,
+    plan_upkeep,
+)
 from planner.names import TableName
 from planner.seam.snapshots import History, Snapshot
 from planner.tiering.schedule import choose
@@ -491,3 +499,8 @@ def test_what_is_done_is_a_line_and_a_metric(capsys: pytest.CaptureFixture[str])
         assert line in text.splitlines()
     metrics(events.TableRemoved(FLOWS))
     assert "thermocline_maintain_snapshots{" not in generate_latest(registry).decode()
+    # Another of its name has had no step.
+    new = replace(facts_of(1), properties={})
+    metrics(events.TableSurveyed(FLOWS, new, plan_upkeep(new, Situation(NOW_MS))))
+    never = 'thermocline_maintain_last_step_timestamp_seconds{table="lake.net.flows"} 0.0'
+    assert never in generate_latest(registry).decode().splitlines()

@@ -220,14 +220,18 @@ def test_how_well_a_table_is_looked_after() -> None:
         assert (standing.snapshots, standing.oldest_snapshot_s) == (4, 7_200)
         # The first publish is two hours old.
         assert standing.compacted_ratio == 600 / 1_000
-        assert (standing.last_run_ms, standing.orphan_bytes) == (NOW - 30 * 60_000, None)
+        assert (standing.last_run_s, standing.orphan_bytes) == (1_800, None)
     swept = {**SWEPT, "thermocline-maintain.orphan-bytes": "0"}
     each = replace(table, properties=swept)
     standing = CareStanding.of(each, plan_upkeep(each, IN_TIER), NOW)
-    assert (standing.last_run_ms, standing.orphan_bytes) == (NOW, 0)
+    assert (standing.last_run_s, standing.orphan_bytes) == (0, 0)
+    deleted = {**table.history.snapshots, 4: snapshot(4, "delete", **{"added-files-size": "9"})}
+    each = replace(table, history=History(deleted))
+    # What a DELETE adds is no publish.
+    assert CareStanding.of(each, plan_upkeep(each, IN_TIER), NOW).compacted_ratio == 600 / 500
     quiet = facts(2 * HOUR)
     standing = CareStanding.of(quiet, plan_upkeep(quiet, IN_TIER), NOW)
-    assert (standing.compacted_ratio, standing.last_run_ms) == (None, None)
+    assert (standing.compacted_ratio, standing.last_run_s) == (None, None)
 
 
 # --- what is due ---
@@ -243,7 +247,6 @@ def kinds(table: MaintenanceFacts, situation: Situation = BY_COMMAND) -> list[ty
 
 def test_nothing_is_due_at_a_new_table() -> None:
     assert plan_upkeep(facts(HOUR, properties=SWEPT), BY_COMMAND).steps == ()
-    assert plan_upkeep(facts(head=None), BY_COMMAND).steps == ()
 
 
 def test_the_watermark_is_renewed_after_rewrites_and_before_an_expiry() -> None:

@@ -125,7 +125,7 @@ def test_only_what_lies_in_the_tables_own_folder_may_go() -> None:
     assert live not in own
 
 
-@pytest.mark.parametrize("step", [OrphanRemoval(), Expiry(1, 1, 0, None)])
+@pytest.mark.parametrize("step", [OrphanRemoval(), Expiry(1, 1, 0, 1)])
 def test_orphans_that_iceberg_cannot_tell_are_no_conflict(step: Step) -> None:
     refused = refused_by_iceberg(
         FLOWS, step, ("org.apache.iceberg.exceptions.ValidationException",)

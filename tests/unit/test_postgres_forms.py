@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import duckdb
 import pytest
 
@@ -39,6 +41,23 @@ def test_a_time_is_read_as_postgres_reads_it(text: str, pattern: str, value: str
             f"SELECT read = '{value} America/New_York'::TIMESTAMPTZ FROM ({sql})"
         )
         assert connection.fetchall() == [(True,)]
+
+
+def test_where_it_is_read_in_another_way_than_in_postgres() -> None:
+    """As docs/clients.md says. Postgres has 0001-01-01 BC, 2069, and the day."""
+    without_year, short_year, longer = (
+        rewritten(f"SELECT to_timestamp('{text}', '{pattern}')::TIMESTAMP")
+        for text, pattern in (
+            ("10:20", "HH24:MI"),
+            ("69", "YY"),
+            ("2026-04-01 10:20", "YYYY-MM-DD"),
+        )
+    )
+    with duckdb.connect() as connection:
+        assert connection.execute(without_year).fetchall() == [(datetime(1900, 1, 1, 10, 20),)]
+        assert connection.execute(short_year).fetchall() == [(datetime(1969, 1, 1),)]
+        with pytest.raises(duckdb.InvalidInputException, match="Could not parse string"):
+            connection.execute(longer)
 
 
 @pytest.mark.parametrize(

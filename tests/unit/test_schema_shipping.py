@@ -303,8 +303,13 @@ def test_what_does_not_fit_stops_none_of_those_before_it() -> None:
     table = EvolvingTable(SCHEMA, binding())
     registry = MemoryRegistry({7: LONG, 8: text("string"), 9: text("int")})
     follower = SchemaFollower(registry.of, table.commit)
-    with pytest.raises(SchemaIncompatible, match="schema id 8 "):
+    with pytest.raises(SchemaIncompatible) as refused:
         follower.take_up(TABLE, binding(), registry.answers)
+    assert refused.value.message == (
+        "lake.shop.orders: schema id 8 (Order) does not fit: field id is string, and its column long, which no change makes "
+        "one. `thermocline schemas plan lake.shop.orders` shows its subject; register a schema there that fits, or set the "
+        "table's property thermocline.schema.on_incompatible to error, by which such records are bad ones."
+    )
     assert json.loads(table.properties[SCHEMAS]) == {"7": FINGERPRINT}
 
 

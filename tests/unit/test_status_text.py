@@ -99,8 +99,8 @@ def test_a_table_is_a_line_and_its_partitions_follow(
 def test_how_well_tables_are_looked_after_stands_below(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    care = CareStanding(1_200, 3 * 1024**3, 4, 77, 86_400.0, 0.5, 2_048, 1_000, 60.0)
-    new = CareStanding(0, 0, 0, 1, 0.0, None, None, None, None)
+    care = CareStanding(1_200, 3 * 1024**3, 4, 77, 86_400.0, 0.5, 2_048, 60.0)
+    new = CareStanding(0, 0, 0, 1, 0.0, None, None, None)
     tables = replace(FLOWS, care=care), replace(FLOWS, table="lake.net.new", care=new)
     lines = printed(capsys, *tables)
     assert [" ".join(line.split()) for line in lines[4:9] if "─" not in line] == [

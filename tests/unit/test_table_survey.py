@@ -159,6 +159,20 @@ def test_no_table_waits_for_its_sample_because_others_move(
         assert entry.status.lag_s == 60.0
 
 
+def test_of_two_tables_of_a_topic_the_one_that_waits_longer_is_dated(site: SurveySite) -> None:
+    """In either order of their names: else records would expire unseen behind a table that is tiered in time."""
+    first, other = site.names[0], site.bind(20, "topic_0")
+    site.names.append(other)
+    site.append(0)
+    for late, tiered, age_s in (first, 20, 60.0), (other, 0, 59.999):
+        site.tier(tiered)
+        site.append(0)
+        entry = site.survey.measure([first, other])[0].tables[late]
+        assert entry is not None
+        assert entry.status.lag_s == age_s
+        site.clock.now += 61
+
+
 def test_a_pin_that_its_catalog_cannot_confirm_is_stale_until_it_answers(
     site: SurveySite,
 ) -> None:

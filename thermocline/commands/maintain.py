@@ -10,6 +10,7 @@ from contextlib import closing
 import click
 
 from connectors.iceberg.maintenance_facts import MaintenanceReader
+from connectors.jobs.round import not_bound
 from planner.errors import FederationError
 from planner.maintenance.steps import TITLES, Situation, Step, plan_upkeep
 from planner.names import TableName
@@ -63,18 +64,21 @@ def command(config: str | None, chosen: MaintenanceOptions, /, tables: tuple[str
 
 
 def _show(reader: MaintenanceReader, names: Sequence[TableName]) -> None:
-    """Print the plan of each table; raise the first failure once all are told."""
+    """Print the plan of each table, and all failures but the first; raise that in the end."""
     situation = Situation(int(time.time() * 1000), by_command=True)
     failures: list[FederationError] = []
     for name in names or reader.tables():
         try:
             facts = reader.read(name)
-            upkeep = None if facts is None else plan_upkeep(facts, situation)
+            if facts is None:
+                if names:
+                    raise not_bound(name)
+                continue
+            upkeep = plan_upkeep(facts, situation)
         except FederationError as error:
-            click.echo(f"{name}: {type(error).__name__}: {error.message}", err=True)
+            if failures:
+                click.echo(f"{name}: {type(error).__name__}: {error.message}", err=True)
             failures.append(error)
-            continue
-        if facts is None or upkeep is None:
             continue
         files = facts.files
         click.echo(

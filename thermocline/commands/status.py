@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,7 @@ from thermocline.options import option, options, takes
 from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
-    from connectors.iceberg.maintenance_facts import MaintenanceReader
     from connectors.table_standings import TableStatus, TailReading
-    from thermocline.config.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -93,7 +90,7 @@ def command(
         raise SystemExit(6)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _answering(
     config: str | None,
     uri: str | None,
@@ -112,17 +109,20 @@ def _answering(
     if user or token:
         raise click.UsageError("--user and --token are for a --server; name it.")
     # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
+    from connectors.iceberg.maintenance_facts import MaintenanceReader
     from connectors.iceberg.store import IcebergStore
     from connectors.kafka.clusters import KafkaClusters
     from connectors.table_care import with_care
     from connectors.table_standings import standings
 
     settings = load(config).require_catalogs()
-    clusters = settings.require_clusters()
+    clusters, roots = settings.require_clusters(), catalog_roots(settings)
     with (
         KafkaClusters(clusters) as log,
-        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
-        _care_reader(settings) if is_with_care else nullcontext() as reader,
+        closing(IcebergStore(settings.catalogs, roots=roots)) as store,
+        closing(MaintenanceReader(settings.catalogs, roots))
+        if is_with_care
+        else nullcontext() as reader,
     ):
 
         def answer(names: Sequence[TableName]) -> list[TableStatus]:
@@ -133,14 +133,6 @@ def _answering(
             return statuses if reader is None else with_care(statuses, reader, now_ms)
 
         yield answer
-
-
-@contextlib.contextmanager
-def _care_reader(settings: Settings) -> Iterator[MaintenanceReader]:
-    from connectors.iceberg.maintenance_facts import MaintenanceReader
-
-    with closing(MaintenanceReader(settings.catalogs, catalog_roots(settings))) as reader:
-        yield reader
 
 
 def _document(status: TableStatus) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from planner.errors import (
 from proxy.process.asgi import Receive, Scope, Send
 from thermocline.console import guard
 from thermocline.console.logins import BrowserLogins, Login
-from thermocline.console.person import Document, LoginForm, Person
+from thermocline.console.person import Document, LoginForm, Person, Poll
 from thermocline.console.routes import ROUTES, Answer, PageCall, Polled
 
 _log = logging.getLogger(__name__)
@@ -85,6 +85,8 @@ class ConsoleApplication:
         self._entering = 0
         self._files = _static_files()
         self._is_open: tuple[bool, float] | None = None
+        #: Tasks: the loop alone would forget them.
+        self._asking: set[asyncio.Task[None]] = set()
 
     def tidy(self) -> None:
         """End the logins that are over: their passwords stay in memory no longer."""
@@ -106,17 +108,17 @@ class ConsoleApplication:
         await guard.guarded(response)(scope, receive, send)
 
     async def _answered(self, request: Request) -> Response:
-        path = request.url.path
-        if guard.is_foreign(request):
-            return _refusal(403, "NotAllowed", "this request comes from another site.")
+        path = request.scope["path"]
         if not path.startswith("/api/"):
             return self._file(request, path)
+        if guard.is_foreign(request):
+            return _refusal(403, "NotAllowed", "this request comes from another site.")
         try:
             match request.method, path:
                 case "POST", "/api/login":
                     return await self._log_in(request)
                 case "POST", "/api/logout":
-                    return await self._log_out(request)
+                    return self._log_out(request)
                 case "GET", "/api/open":
                     is_open = await self._on_entry(self._asks_no_login)
                     return JSONResponse({"is_open": is_open, "server": self._uri})
@@ -166,12 +168,13 @@ class ConsoleApplication:
         self._logins.leave(request.cookies.get(self._cookie))
         response = JSONResponse({"name": person.name, "server": self._uri})
         cookie = self._logins.enter(person)
-        guard.set_cookie(response, self._cookie, cookie, is_secure=self._is_secure)
+        # A proxy in front may speak TLS where this process does not: browsers then name an origin of https.
+        is_secure = self._is_secure or request.headers["origin"].startswith("https://")
+        guard.set_cookie(response, self._cookie, cookie, is_secure=is_secure)
         return response
 
-    async def _log_out(self, request: Request) -> Response:
-        cookie = request.cookies.get(self._cookie)
-        await self._on_entry(functools.partial(self._logins.leave, cookie))
+    def _log_out(self, request: Request) -> Response:
+        self._logins.leave(request.cookies.get(self._cookie))
         response = JSONResponse({})
         guard.set_cookie(response, self._cookie, "", is_secure=self._is_secure)
         return response
@@ -188,7 +191,7 @@ class ConsoleApplication:
         return self._is_open[0]
 
     async def _of_login(self, request: Request, login: Login) -> Response:
-        route, names = _route(request.method, request.url.path)
+        route, names = _route(request.method, request.scope["path"])
         body = await _document(request) if request.method == "POST" else {}
         query = dict(request.query_params) | names
         call = PageCall(login.person, login.statements, query, body, self._uri)
@@ -203,13 +206,21 @@ class ConsoleApplication:
         poll, is_mine = login.person.poll(polled.page)
         if is_mine:
             # Not awaited here: who asked first may be gone before it is answered.
-            self._threads.submit(poll.work, polled.ask)
+            task = asyncio.create_task(self._ask(poll, polled, login))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
         text = _written(await asyncio.shield(asyncio.wrap_future(poll.answer)))
         tag = f'"{hashlib.blake2s(text, digest_size=12).hexdigest()}"'
         headers = {"etag": tag, "x-age-ms": str(round(poll.age_s * 1000))}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(text, media_type=_JSON, headers=headers)
+
+    async def _ask(self, poll: Poll, polled: Polled, login: Login) -> None:
+        try:
+            await self._on_thread(functools.partial(poll.work, polled.ask), login)
+        except Overloaded as error:
+            poll.answer.set_exception(error)
 
     async def _on_thread(self, work: Callable[[], T], login: Login) -> T:
         """Do work of one login, of which no login may have many at once: the threads are for all."""
@@ -257,6 +268,8 @@ async def _document(request: Request) -> dict[str, Any]:
             raise LimitExceeded(f"a request may have {_MAX_BODY_BYTES:,} bytes.")
     try:
         document = json.loads(body)
+        # JSON can spell half a character, which is no text.
+        json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):

@@ -13,19 +13,24 @@ from typing import Any
 import pyarrow as pa
 
 from thermocline.output.values import plain_values
+from thermocline_client.values import is_number
 
 #: Characters of one cell of a grid; ``full_text`` has the rest.
 MAX_CELL_CHARS = 500
 #: Characters of one cell that is shown alone.
 MAX_TEXT_CHARS = 1 << 20
+#: What is no number, as SQL people read it.
+_FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 #: A cell is a text, None for NULL, or its beginning and the number of its characters.
 Cell = str | None | tuple[str, int]
+#: A row by column, each value as its whole text.
+Record = dict[str, str | None]
 
 
 def columns_of(schema: pa.Schema) -> list[dict[str, str | bool]]:
     """Return name and type of each column, and whether a chart may draw it."""
     return [
-        {"name": field.name, "type": str(field.type), "is_number": _is_number(field.type)}
+        {"name": field.name, "type": str(field.type), "is_number": is_number(field.type)}
         for field in schema
     ]
 
@@ -36,13 +41,21 @@ def rows_of(table: pa.Table, max_chars: int = MAX_CELL_CHARS) -> list[list[Cell]
     return [[_cut(text, max_chars) for text in values] for values in zip(*columns, strict=True)]
 
 
-def records_of(table: pa.Table) -> list[dict[str, str | None]]:
+def records_of(table: pa.Table) -> list[Record]:
     """Return rows by column, for the few rows of a page's own statements."""
     columns = [_texts(column.combine_chunks()) for column in table.columns]
     return [
         dict(zip(table.column_names, values, strict=True))
         for values in zip(*columns, strict=True)
     ]
+
+
+def lists_of(table: pa.Table) -> dict[str, list[Record]]:
+    """Return the records in each column of one row, which has lists of them, or NULL for none."""
+    return {
+        name: records_of(pa.Table.from_struct_array(column.combine_chunks().flatten()))
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
 
 
 def full_text(column: pa.ChunkedArray, row: int) -> str | None:
@@ -55,7 +68,8 @@ def _texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
     array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_float32(array.type) or pa.types.is_float16(array.type):
         # Python's numbers are longer: 0.1 would be 0.10000000149011612.
-        array = array.cast(pa.float32()).cast(pa.string())
+        texts = array.cast(pa.float32()).cast(pa.string()).to_pylist()
+        return [None if text is None else _FLOATS.get(text, text) for text in texts]
     return [None if value is None else text_of(value) for value in plain_values(array)]
 
 
@@ -95,20 +109,11 @@ def _nested(value: Any) -> str:
 
 
 def _float(value: float) -> str:
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)
+    text = repr(value)
+    return _FLOATS.get(text, text)
 
 
 def _cut(text: str | None, max_chars: int) -> Cell:
     if text is None or len(text) <= max_chars:
         return text
     return text[:max_chars], len(text)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )

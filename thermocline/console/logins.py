@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.errors import Overloaded
@@ -18,6 +18,7 @@ IDLE_S = 1_800.0
 #: A login is over after so long, busy or not.
 AGE_S = 12 * 3_600.0
 MAX_LOGINS = 500
+_CLOSE_S = 2.0
 #: Of one name: one more ends the oldest.
 _MAX_OF_ONE = 20
 
@@ -67,9 +68,10 @@ class BrowserLogins:
             is_full = len(self._logins) >= MAX_LOGINS
             if not is_full:
                 self._logins[cookie] = Login(person, Runs(person, self._room), now_s, now_s)
-        _end(ended)
+        if ended:
+            _end(ended)
         if is_full:
-            person.close()
+            _end([person])
             raise Overloaded(
                 f"{MAX_LOGINS} browsers are logged in at this console; try again later."
             )
@@ -86,28 +88,37 @@ class BrowserLogins:
         return login
 
     def tidy(self) -> None:
-        """End those that are over, which may take as long as the server takes to answer."""
+        """End those that are over."""
         with self._lock:
             ended = self._take_old(self._now_s())
-        _end(ended)
+        if ended:
+            _end(ended)
 
     def leave(self, cookie: str | None) -> None:
         with self._lock:
             login = self._logins.pop(cookie or "", None)
         if login is not None:
-            login.close()
+            _end([login])
 
     def close(self) -> None:
+        """End all. A server that hangs is not waited for long."""
         with self._lock:
             ended = list(self._logins.values())
             self._logins.clear()
-        _end(ended)
+        _end(ended).join(_CLOSE_S)
 
     def _take_old(self, now_s: float) -> list[Login]:
         over = [key for key, each in self._logins.items() if each.is_over(now_s)]
         return [self._logins.pop(key) for key in over]
 
 
-def _end(logins: list[Login]) -> None:
-    for login in logins:
-        login.close()
+def _end(ended: Sequence[Login | Person]) -> threading.Thread:
+    """Close them on a thread of its own: each waits for the server, which may hang."""
+
+    def close() -> None:
+        for each in ended:
+            each.close()
+
+    thread = threading.Thread(target=close, name="console-close", daemon=True)
+    thread.start()
+    return thread

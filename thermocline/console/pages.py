@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.errors import BadParameter
+from planner.errors import BadParameter, RequestError
 from planner.names import KAFKA_ERROR, Side
 from planner.sql_text import identifier, literal
 from thermocline.console import cells
@@ -15,8 +16,6 @@ _MAX_TABLES = 5_000
 _MAX_NAMES = 20_000
 _MAX_STATEMENTS = 500
 _MAX_BAD = 50
-#: How old may be what stands beside that which a page is looked at for: the server is asked once a second, and seldom twice.
-_BESIDE_S = 3.0
 
 _TABLES = f"""
 SELECT i.table_catalog AS catalog, i.table_schema AS schema, i.table_name AS "table",
@@ -25,6 +24,7 @@ FROM information_schema.tables i LEFT JOIN (
   SELECT table_catalog, table_schema, table_name, any_value(state) AS state, any_value(advice) AS advice,
     any_value(error_text) AS error, any_value(topic) AS topic, count(kafka_partition) AS partitions,
     any_value(table_lag) AS lag, any_value(table_lag_bytes) AS lag_bytes, any_value(lag_s) AS lag_s,
+    any_value(retention_s) AS retention_s, any_value(is_kept_by_size) AS is_kept_by_size,
     any_value(headroom_s) AS headroom_s, any_value(newest_age_s) AS newest_age_s,
     any_value(tail_rows) AS tail_rows, any_value(tail_bytes) AS tail_bytes,
     any_value(max_tail_rows) AS max_tail_rows, any_value(max_tail_bytes) AS max_tail_bytes,
@@ -34,11 +34,14 @@ FROM information_schema.tables i LEFT JOIN (
 ORDER BY 1, 2, 3 LIMIT {_MAX_TABLES}
 """  # noqa: S608  no text of a caller's
 _TAILS = """
-SELECT * EXCLUDE (table_catalog, table_schema, table_name, oldest_at, newest_at, published_at, measured_at),
-  epoch_ms(oldest_at) AS oldest_ms, epoch_ms(newest_at) AS newest_ms, epoch_ms(published_at) AS published_ms,
-  epoch_ms(measured_at) AS measured_ms
-FROM system.tails WHERE table_catalog = {} AND table_schema = {} AND table_name = {} ORDER BY kafka_partition
+SELECT list(t ORDER BY kafka_partition) FROM (
+  SELECT * EXCLUDE (table_catalog, table_schema, table_name, oldest_at, newest_at, published_at, measured_at),
+    epoch_ms(oldest_at) AS oldest_ms, epoch_ms(newest_at) AS newest_ms, epoch_ms(published_at) AS published_ms,
+    epoch_ms(measured_at) AS measured_ms
+  FROM system.tails WHERE table_catalog = {} AND table_schema = {} AND table_name = {}
+) t
 """
+_SEAM = "SELECT list(s ORDER BY kafka_partition) FROM {} s"
 _COLUMNS = """
 SELECT column_name AS name, data_type AS type, is_nullable AS nullable, COLUMN_COMMENT AS comment
 FROM information_schema.columns WHERE table_catalog = {} AND table_schema = {} AND table_name = {}
@@ -49,14 +52,20 @@ SELECT table_catalog AS catalog, table_schema AS schema, table_name AS "table", 
   data_type AS type FROM information_schema.columns ORDER BY 1, 2, 3, ordinal_position LIMIT {_MAX_NAMES}
 """  # noqa: S608  no text of a caller's
 _STATEMENTS = f"""
-SELECT id, "user", state, outcome, waits_for, elapsed_s, rows, bytes, tables, sql, sha256, epoch_ms(started) AS started_ms
-FROM system.statements WHERE (state <> 'ended' OR started > now() - INTERVAL 15 MINUTE) AND position(sha256 IN ?) = 0
-ORDER BY state = 'ended', started DESC LIMIT {_MAX_STATEMENTS}
+SELECT list(s ORDER BY state = 'ended', started_ms DESC) FROM (
+  SELECT id, "user", state, outcome, waits_for, elapsed_s, rows, bytes, tables, sql, sha256, epoch_ms(started) AS started_ms
+  FROM system.statements WHERE (state <> 'ended' OR started > now() - INTERVAL 15 MINUTE) AND position(sha256 IN ?) = 0
+  ORDER BY state = 'ended', started DESC LIMIT {_MAX_STATEMENTS}
+) s
 """  # noqa: S608  no text of a caller's
 _SESSIONS = f"""
-SELECT id, "user", is_own, epoch_ms(opened) AS opened_ms, idle_s, calls, catalog, schema, freshness, profile
-FROM system.sessions ORDER BY calls DESC, idle_s LIMIT {_MAX_STATEMENTS}
+SELECT list(s ORDER BY calls DESC, idle_s) FROM (
+  SELECT id, "user", is_own, epoch_ms(opened) AS opened_ms, idle_s, calls, catalog, schema, freshness, profile
+  FROM system.sessions ORDER BY calls DESC, idle_s LIMIT {_MAX_STATEMENTS}
+) s
 """  # noqa: S608  no text of a caller's
+_CATALOGS = "SELECT list(c ORDER BY name) FROM system.catalogs c"
+_BROKERS = "SELECT list(b ORDER BY cluster) FROM system.brokers b"
 _BAD = f"""
 SELECT kafka_partition, kafka_offset, kafka_timestamp, left({KAFKA_ERROR}, 300) AS reason
 FROM {{}} WHERE {KAFKA_ERROR} IS NOT NULL ORDER BY kafka_timestamp DESC LIMIT {_MAX_BAD}
@@ -101,11 +110,14 @@ def seam(person: Person, table: TablePath) -> Document:
 
     Where a row filter closes the seam there is none: the state of the tail says so.
     """
-    tails = cells.records_of(person.ask_within(_TAILS.format(*table.literals), _BESIDE_S))
-    if tails and tails[0]["state"] == "closed":
-        return {"tails": tails, "seam": []}
-    rows = person.ask(f"SELECT * FROM {table.sql(Side.SEAM)} ORDER BY kafka_partition")  # noqa: S608  quoted names
-    return {"tails": tails, "seam": cells.records_of(rows)}
+    tails = _TAILS.format(*table.literals)
+    try:
+        return {**_lists(person, tails=tails, seam=_SEAM.format(table.sql(Side.SEAM)))}
+    except RequestError:
+        closed = _lists(person, tails=tails)["tails"]
+        if [each["state"] for each in closed] != ["closed"]:
+            raise
+        return {"tails": closed, "seam": []}
 
 
 def details(person: Person, table: TablePath) -> Document:
@@ -124,11 +136,9 @@ def names(person: Person) -> Document:
 
 def running(person: Person) -> Document:
     """Return statements, but for those of the console's own pages, and sessions."""
-    sessions = cells.records_of(person.ask_within(_SESSIONS, _BESIDE_S))
     # That of this statement itself is among them from its second time on.
     own = [",".join(person.own_digests())]
-    statements = cells.records_of(person.ask(_STATEMENTS, parameters=own))
-    return {"statements": statements, "sessions": sessions}
+    return {**_lists(person, own, statements=_STATEMENTS, sessions=_SESSIONS)}
 
 
 def end_statement(person: Person, statement: str) -> Document:
@@ -138,9 +148,12 @@ def end_statement(person: Person, statement: str) -> Document:
 
 
 def health(person: Person) -> Document:
-    return {
-        "catalogs": cells.records_of(person.ask("SELECT * FROM system.catalogs ORDER BY name")),
-        "brokers": cells.records_of(
-            person.ask("SELECT * FROM system.brokers ORDER BY cluster")
-        ),
-    }
+    return {**_lists(person, catalogs=_CATALOGS, brokers=_BROKERS)}
+
+
+def _lists(
+    person: Person, parameters: Sequence[str] | None = None, /, **queries: str
+) -> dict[str, list[cells.Record]]:
+    """Return the lists that queries answer, by their names, in one statement."""
+    lists = (f"({sql}) AS {name}" for name, sql in queries.items())
+    return cells.lists_of(person.ask(f"SELECT {', '.join(lists)}", parameters=parameters))

@@ -90,7 +90,6 @@ class Person:
         self._idle: list[flight_sql.Connection] = []
         self._is_closed = False
         self._polls: OrderedDict[str, Poll] = OrderedDict()
-        self._answers: OrderedDict[str, tuple[pa.Table, float]] = OrderedDict()
         self._digests: OrderedDict[str, None] = OrderedDict()
         # Not asked again where it is refused: the server counts wrong passwords.
         [row] = self._ask("SELECT current_user AS name", None, None).to_pylist()
@@ -134,21 +133,6 @@ class Person:
             return self._ask(sql, cut, parameters)
         except (NoServer, NotLetIn):
             return self._ask(sql, cut, parameters)
-
-    def ask_within(self, sql: str, max_age_s: float) -> pa.Table:
-        """Return an answer of the last ``max_age_s`` seconds where there is one, else ask: for what a page needs less often."""
-        with self._lock:
-            answer, answered_s = self._answers.get(sql, (None, 0.0))
-            if answer is not None and time.monotonic() - answered_s < max_age_s:
-                return answer
-        began_s = time.monotonic()
-        answer = self.ask(sql)
-        with self._lock:
-            self._answers[sql] = answer, began_s
-            self._answers.move_to_end(sql)
-            while len(self._answers) > _MAX_POLLS:
-                self._answers.popitem(last=False)
-        return answer
 
     def own_digests(self) -> list[str]:
         """Return the SHA-256 of the texts that pages asked lately, as the server names statements without their text."""
@@ -203,6 +187,7 @@ class Person:
                 password=credentials.password,
                 token=credentials.token,
                 root_certificates=self._server.root_certificates,
+                large_rows=True,
             )
 
     def _give_back(self, connection: flight_sql.Connection, *, is_usable: bool) -> None:

@@ -41,6 +41,8 @@ class PageCall:
         value = self.query.get(name, self.body.get(name))
         if not isinstance(value, str) or not value:
             raise BadParameter(f"{name} is missing.")
+        if "\0" in value:
+            raise BadParameter(f"{name} is a text.")
         return value
 
     def number(self, name: str, default: int) -> int:
@@ -154,7 +156,7 @@ def points(call: PageCall) -> Answer:
     chosen = call.number("x", 0), call.number("y", 1)
     if max(chosen) >= whole.num_columns:
         raise BadParameter("the answer has no such column.")
-    step = -(-whole.num_rows // call.number("points", 1_000)) or 1
+    step = -(-whole.num_rows // max(1, call.number("points", 1_000))) or 1
     thin = whole.select(list(chosen)).take(list(range(0, whole.num_rows, step)))
     return Data({"step": step, "rows": cells.rows_of(thin, 100)})
 

@@ -56,7 +56,8 @@ class MaintenanceMetrics:
         name = "" if event.table is None else str(event.table)
         match event:
             case events.TableSurveyed(facts=facts, upkeep=upkeep):
-                standing = CareStanding.of(facts, upkeep, int(self._now_s() * 1000))
+                now_s = self._now_s()
+                standing = CareStanding.of(facts, upkeep, int(now_s * 1000))
                 self._set(
                     name,
                     backlog_files=standing.backlog_files,
@@ -67,7 +68,8 @@ class MaintenanceMetrics:
                     compacted_ratio=_or_nan(standing.compacted_ratio),
                     orphan_bytes=_or_nan(standing.orphan_bytes),
                 )
-                self._note_step(name, (standing.last_run_ms or 0) / 1000)
+                ago_s = standing.last_run_s
+                self._note_step(name, 0.0 if ago_s is None else now_s - ago_s)
             case events.StepDone(step=step, result=result):
                 title = TITLES[type(step)]
                 self._steps.labels(name, title).inc()
@@ -79,6 +81,7 @@ class MaintenanceMetrics:
             case events.TableRecovered():
                 self._set(name, failing=0)
             case events.TableRemoved():
+                self._last_s.pop(name, None)
                 for gauge in self._gauges.values():
                     gauge.remove_by_labels({"table": name})
 

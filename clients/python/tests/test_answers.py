@@ -175,10 +175,49 @@ def test_a_keyword_that_means_nothing_is_refused(lake: Connection) -> None:
         lake.ask("SELECT 1", fresh="live")
 
 
-@pytest.mark.parametrize("uri", ["ftp://x", "grpc://", "grpc://h:port", "grpc://h:99999"])
+@pytest.mark.parametrize(
+    "uri",
+    ["ftp://x", "grpc://", "grpc://h:port", "grpc://h:99999", "grpc://h/lake", "grpc://h?x"],
+)
 def test_what_is_no_address_is_refused(uri: str) -> None:
     with pytest.raises(ValueError, match=r"is not a server's address; write grpc://HOST:PORT"):
         thermocline_client.connect(uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["grpc://ada:secret@h:1", "ada:secret@h", "grpc://secret@h:99999"]
+)
+def test_an_address_holds_no_password_and_the_error_does_not_repeat_it(uri: str) -> None:
+    with pytest.raises(ValueError, match="address names no user") as refusal:
+        thermocline_client.connect(uri)
+    assert "secret" not in str(refusal.value)
+
+
+ADDRESSES = [
+    ("h", "grpc://h:31337"),
+    ("grpc+tls://h/", "grpc+tls://h:31337"),
+    ("grpc://[::1]", "grpc://[::1]:31337"),
+    ("grpc://127.0.0.1:1/", "grpc://127.0.0.1:1"),
+]
+
+
+@pytest.mark.parametrize(("text", "address"), ADDRESSES)
+def test_an_address_has_a_scheme_and_a_port(text: str, address: str) -> None:
+    with thermocline_client.connect(text) as lake:
+        assert lake.uri == address
+
+
+def test_an_answer_is_drawn_after_its_connection_was_closed(uri: str) -> None:
+    with thermocline_client.connect(uri) as lake:
+        answer = lake.ask("SELECT id FROM lake.net.flows ORDER BY id")
+    assert Markup(answer._repr_html_()).cells == ["1", "2", "3"]
+    with pytest.raises(AnswerError, match=r"^this connection is closed; connect again\.$"):
+        lake.ask("SELECT 1")
+
+
+def test_a_name_tells_a_terminal_nothing(lake: Connection) -> None:
+    answer = lake.ask('SELECT 1 AS "a\x1b[31m"')
+    assert repr(answer).endswith(r"a\x1b[31m int32>")
 
 
 def test_a_user_and_a_token_are_not_both_taken() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from thermocline_client import html
+from thermocline_client.errors import printable
 from thermocline_client.facts import AnswerFacts, facts_of, quiet_line
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class StatementAnswer:
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name} {field.type}" for field in self._table.schema)
-        return f"<StatementAnswer: {len(self):,} rows, {self.seconds * 1_000:,.0f} ms, {columns[:1_000]}>"
+        return f"<StatementAnswer: {len(self):,} rows, {self.seconds * 1_000:,.0f} ms, {printable(columns[:1_000])}>"
 
     def _repr_html_(self) -> str:
         return html.of_table(self._table, quiet_line(self, self.facts))

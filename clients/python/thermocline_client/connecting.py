@@ -11,25 +11,40 @@ if TYPE_CHECKING:
     from thermocline_client.connection import Connection
 
 DEFAULT_PORT = 31337
+_SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
 #: The prefix of the driver's options that are headers of each call.
 CALL_HEADER = "adbc.flight.sql.rpc.call_header."
 #: One row of 10 MB is an answer. Servers send at most 4 MiB to a client that says nothing.
 _MAX_MESSAGE_BYTES = 64 << 20
 _GRPC_OVERHEAD_BYTES = 1 << 20
+#: Options of the driver to have such rows.
+LARGE_ROWS = {
+    "adbc.flight.sql.client_option.with_max_msg_size": str(
+        _MAX_MESSAGE_BYTES + _GRPC_OVERHEAD_BYTES
+    ),
+    f"{CALL_HEADER}max_message_bytes": str(_MAX_MESSAGE_BYTES),
+}
 
 
 def server_uri(text: str) -> str:
-    """Return a server's address, with a scheme and a port. Raises ValueError: it is none."""
+    """Return a server's address, with a scheme and a port. Raises ValueError: it is none, or says who asks."""
     parts = urlsplit(text if "://" in text else f"grpc://{text}")
+    if "@" in parts.netloc:
+        # Not repeated: it may hold a password, and an address is in errors and on pages.
+        raise ValueError(
+            "a server's address names no user; write grpc://HOST:PORT, and give user and password beside it."
+        )
     try:
         port = parts.port
     except ValueError:
         port = -1
-    if parts.scheme not in ("grpc", "grpc+tcp", "grpc+tls") or not parts.hostname or port == -1:
+    is_more = parts.path not in ("", "/") or parts.query or parts.fragment
+    if parts.scheme not in _SCHEMES or not parts.hostname or port == -1 or is_more:
         raise ValueError(
             f"{text!r} is not a server's address; write grpc://HOST:PORT, or grpc+tls://HOST:PORT."
         )
-    return parts.geturl() if port else f"{parts.geturl()}:{DEFAULT_PORT}"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{port or DEFAULT_PORT}"
 
 
 def driver_options(
@@ -49,12 +64,7 @@ def driver_options(
     """
     if user is not None and token is not None:
         raise ValueError("a user with a password or a token says who asks, not both.")
-    options = {
-        "adbc.flight.sql.rpc.with_cookie_middleware": "true",
-        "adbc.flight.sql.client_option.with_max_msg_size": str(
-            _MAX_MESSAGE_BYTES + _GRPC_OVERHEAD_BYTES
-        ),
-    }
+    options = {"adbc.flight.sql.rpc.with_cookie_middleware": "true", **LARGE_ROWS}
     if user is not None:
         login = base64.b64encode(f"{user}:{password or ''}".encode()).decode()
         options["adbc.flight.sql.authorization_header"] = f"Basic {login}"
@@ -62,8 +72,7 @@ def driver_options(
         options["adbc.flight.sql.authorization_header"] = f"Bearer {token}"
     if tls_roots is not None:
         options["adbc.flight.sql.client_option.tls_root_certs"] = tls_roots
-    session = {"max_message_bytes": str(_MAX_MESSAGE_BYTES), **(settings or {})}
-    return options | {f"{CALL_HEADER}{name}": value for name, value in session.items()}
+    return options | {f"{CALL_HEADER}{name}": value for name, value in (settings or {}).items()}
 
 
 def connect(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from thermocline_client.answer import StatementAnswer
 from thermocline_client.calls import apart
 from thermocline_client.connecting import CALL_HEADER
-from thermocline_client.errors import to_ours
+from thermocline_client.errors import AnswerError, to_ours
 
 T = TypeVar("T")
 #: (rows so far, seconds), on the thread that waits.
@@ -43,10 +43,12 @@ class Connection:
         the driver's own reader (``docs/clients.md``).
 
         Raises:
-            AnswerError: the server's sentence.
+            AnswerError: the server's sentence; the connection is closed.
             TypeError: another keyword.
         """
         headers = _headers(contract)
+        if self._driver._closed:
+            raise AnswerError("this connection is closed; connect again.", "FailedPrecondition")
         began_s = time.monotonic()
         batches: list[pa.RecordBatch] = []
         rows = 0

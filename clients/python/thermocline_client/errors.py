@@ -54,7 +54,7 @@ class AnswerError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython prints: the statement is in the cell above, and the way through this package helps no reader."""
-        return [f"AnswerError: {_printable(str(self))}"]
+        return [f"AnswerError: {printable(str(self))}"]
 
     @property
     def is_passing(self) -> bool:
@@ -62,8 +62,8 @@ class AnswerError(Exception):
         return self.status == "Unavailable"
 
 
-def _printable(text: str) -> str:
-    """A terminal obeys what is in an error's text, so what is not printed is spelled."""
+def printable(text: str) -> str:
+    """A terminal obeys what is in a text of others, so what is not printed is spelled."""
     return "".join(
         each if each.isprintable() or each == "\n" else f"\\x{ord(each):02x}" for each in text
     )

@@ -6,9 +6,11 @@ Postgres' SQL but for types and operators that mean another thing to the engine,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 from sqlalchemy import exc
 from sqlalchemy import types as sqltypes
@@ -19,6 +21,8 @@ from sqlalchemy.sql import compiler
 from thermocline_client.connecting import DEFAULT_PORT, driver_options
 from thermocline_client.errors import sentence_of
 from thermocline_client.sqlalchemy_types import type_of
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: Parameters of a URL that are settings of the session.
 SETTINGS = (
@@ -122,6 +126,31 @@ class _Decimals(sqltypes.Numeric):  # type: ignore[type-arg]
         return lambda value: Decimal(repr(value)) if isinstance(value, float) else value
 
 
+def _cached(reflect: F) -> F:
+    """Have an inspector remember what it reflects. SQLAlchemy 1.4 writes code of annotations that Python cannot read."""
+    reflect.__annotations__ = {}
+    return reflection.cache(reflect)
+
+
+class _Uuids(getattr(sqltypes, "Uuid", sqltypes.String)):  # type: ignore[misc]  # 1.4 has none
+    """Sends and reads the text of a UUID, which the engine compares with its own: the driver has no such value.
+
+    Without ``native_uuid`` a column is of texts, of 32 digits as SQLAlchemy writes them.
+    """
+
+    def bind_processor(self, dialect: Any) -> Any:
+        if not self.native_uuid:
+            return super().bind_processor(dialect)
+        return lambda value: None if value is None else str(value)
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        if not self.native_uuid:
+            return super().result_processor(dialect, coltype)
+        if not self.as_uuid:
+            return None
+        return lambda value: None if value is None else UUID(value)
+
+
 class ThermoclineDialect(default.DefaultDialect):
     """Reads; see the module."""
 
@@ -132,7 +161,11 @@ class ThermoclineDialect(default.DefaultDialect):
     type_compiler = ThermoclineTypeCompiler
     type_compiler_cls = ThermoclineTypeCompiler
 
-    colspecs = {sqltypes.LargeBinary: _Bytes, sqltypes.Numeric: _Decimals}  # noqa: RUF012 - SQLAlchemy's own name and form
+    colspecs = {  # noqa: RUF012 - SQLAlchemy's own name and form
+        sqltypes.LargeBinary: _Bytes,
+        sqltypes.Numeric: _Decimals,
+        **({sqltypes.Uuid: _Uuids} if hasattr(sqltypes, "Uuid") else {}),
+    }
     default_paramstyle = "qmark"
     max_identifier_length = 255
     supports_statement_cache = True
@@ -167,11 +200,14 @@ class ThermoclineDialect(default.DefaultDialect):
         """Read a URL; raises ArgumentError: of a parameter that means nothing here."""
         query = dict(url.query)
         tls = _TLS.get(query.pop("tls", "true"))
-        token, roots = query.pop("token", None), query.pop("tls_roots", None)
+        roots = query.pop("tls_roots", None)
+        # As a password without a user: SQLAlchemy and Superset show what stands elsewhere in a URL.
+        secret = None if url.password is None else str(url.password)
+        token = None if url.username else secret
         unknown = sorted(query.keys() - set(SETTINGS))
         if tls is None or unknown:
             raise exc.ArgumentError(
-                f"{unknown[0] if unknown else 'tls'} in the URL: it takes tls=true or tls=false, token, "
+                f"{unknown[0] if unknown else 'tls'} in the URL: it takes tls=true or tls=false, "
                 f"tls_roots (a file), {', '.join(SETTINGS)}."
             )
         settings = {name: str(value) for name, value in query.items()}
@@ -179,8 +215,8 @@ class ThermoclineDialect(default.DefaultDialect):
             settings["catalog"] = url.database
         try:
             options = driver_options(
-                user=url.username,
-                password=None if url.password is None else str(url.password),
+                user=url.username or None,
+                password=secret,
                 token=token,
                 tls_roots=None if roots is None else Path(roots).read_text(encoding="utf-8"),
                 settings=settings,
@@ -245,7 +281,7 @@ class ThermoclineDialect(default.DefaultDialect):
     def _columns(self, connection: Any, table_name: str, schema: str | None) -> list[Any]:
         return self._rows(connection, _COLUMNS, schema or self.default_schema_name, table_name)
 
-    @reflection.cache
+    @_cached
     def get_schema_names(self, connection: Any, **kw: Any) -> list[str]:
         return [name for [name] in self._rows(connection, _SCHEMAS)]
 
@@ -253,24 +289,25 @@ class ThermoclineDialect(default.DefaultDialect):
         schema = schema or self.default_schema_name
         return [name for [name] in self._rows(connection, _TABLES, schema, views)]
 
-    @reflection.cache
+    @_cached
     def get_table_names(
         self, connection: Any, schema: str | None = None, **kw: Any
     ) -> list[str]:
         return self._names(connection, schema, views=False)
 
-    @reflection.cache
+    @_cached
     def get_view_names(
         self, connection: Any, schema: str | None = None, **kw: Any
     ) -> list[str]:
         return self._names(connection, schema, views=True)
 
+    @_cached
     def has_table(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:
         return bool(self._columns(connection, table_name, schema))
 
-    @reflection.cache
+    @_cached
     def get_columns(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
@@ -284,13 +321,12 @@ class ThermoclineDialect(default.DefaultDialect):
                 "type": type_of(kind),
                 "nullable": is_nullable == "YES",
                 "default": None,
-                "autoincrement": False,
                 "comment": comment,
             }
             for name, kind, is_nullable, comment in rows
         ]
 
-    @reflection.cache
+    @_cached
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
@@ -301,7 +337,7 @@ class ThermoclineDialect(default.DefaultDialect):
             "name": rows[0][0] if rows else None,
         }
 
-    @reflection.cache
+    @_cached
     def get_foreign_keys(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
@@ -310,7 +346,7 @@ class ThermoclineDialect(default.DefaultDialect):
 
     get_indexes = get_unique_constraints = get_check_constraints = get_foreign_keys
 
-    @reflection.cache
+    @_cached
     def get_table_comment(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:

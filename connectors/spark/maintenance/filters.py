@@ -32,7 +32,7 @@ def partition_filter(
                 continue
             term = _term(expressions, loaded, field)
             literal = _literal(value)
-            if term is None or (literal is None and value is not None):
+            if literal is None and value is not None:
                 return None
             test = (
                 expressions.isNull(term) if value is None else expressions.equal(term, literal)

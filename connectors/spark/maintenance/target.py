@@ -74,7 +74,7 @@ from planner.seam.resolver import base_watermark, line_above, resolve
 from planner.seam.watermark import LastPublish, Outcomes, Watermark
 
 #: What a rewrite may need of a local disk for each byte it reads: the new files, and what Spark sorts.
-_DISK_SHARE = 3
+_DISK_BYTES = 3
 #: How far our clock may be ahead of the store's before it decides nothing.
 _MAX_SKEW_MS = 60_000
 #: Of a rewrite whose files another writer changed since it began; and of orphans that nothing tells.
@@ -108,7 +108,8 @@ class SparkMaintenance:
         Raises:
             TieringConflict: another writer was first; nothing was changed, the next look decides again.
             BadBinding: nothing tells which files are orphans, or another name has the table at another metadata file.
-            ColdStoreUnavailable: there is too little room on the disk, or the store's clock is behind ours.
+            ColdStoreUnavailable: there is too little room on the disk, or the store does not delete.
+            Unavailable: the store's clock is behind ours.
             ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``resolve``.
             CatalogUnavailable, UnknownTable.
         """
@@ -205,7 +206,7 @@ class SparkMaintenance:
         except OSError:
             # A disk of the executors' machines: it tells of itself when it is full.
             return
-        if free < _DISK_SHARE * size:
+        if free < _DISK_BYTES * size:
             raise ColdStoreUnavailable(
                 f"{self.table}: {free:,} bytes are free where the table lies, and rewriting {size:,} bytes may need three "
                 f"times as many; make room there. Nothing was changed.",

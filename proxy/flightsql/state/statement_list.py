@@ -26,7 +26,7 @@ from proxy.ops.call_record import CallRecord, EndedRecords
 from proxy.session import Deadline, Session, TicketSummary
 
 #: Statements that are over, of all users.
-MAX_ENDED = 1_000
+_MAX_ENDED = 1_000
 #: Bytes of texts and tickets that wait to be looked up.
 _MAX_WAITING_BYTES = 16 * 1024 * 1024
 _MAX_TEXT_CHARS = 4_096
@@ -40,9 +40,9 @@ class EndedStatements:
     def __init__(self, *, with_text: bool) -> None:
         """``with_text``: rows have the statements' texts, as lines of the audit log do."""
         self.with_text = with_text
-        self.records = EndedRecords(MAX_ENDED, _MAX_WAITING_BYTES)
+        self.records = EndedRecords(_MAX_ENDED, _MAX_WAITING_BYTES)
         self._lock = threading.Lock()
-        self._rows: deque[tuple[Session, _Row]] = deque(maxlen=MAX_ENDED)
+        self._rows: deque[tuple[Session, _Row]] = deque(maxlen=_MAX_ENDED)
 
     def rows(self) -> list[tuple[Session, _Row]]:
         """Return who asked, and the row of each, oldest first."""
@@ -50,7 +50,7 @@ class EndedStatements:
             for record in self.records.take():
                 about = _about(record)
                 if record.session is not None and (about.cuts or record.has_failed):
-                    row = statement_row(record, about, with_text=self.with_text)
+                    row = _statement_row(record, about, with_text=self.with_text)
                     self._rows.append((record.session, row))
             return list(self._rows)
 
@@ -84,7 +84,7 @@ class StatementList:
 
     def _running_row(self, call: Call) -> _Row:
         record = call.record
-        row = statement_row(record, _about(record), with_text=self._ended.with_text)
+        row = _statement_row(record, _about(record), with_text=self._ended.with_text)
         return row | {"state": record.state, "outcome": None, "waits_for": call.waits_for}
 
     def _running(self, asker: Session) -> Iterable[Call]:
@@ -129,8 +129,8 @@ def _is_own(asker: Session, owner: Session) -> bool:
     return owner.id == asker.id if asker.user is None else owner.user == asker.user
 
 
-def statement_row(record: CallRecord, about: TicketSummary, *, with_text: bool) -> _Row:
-    """Describe the statement of a call that is over."""
+def _statement_row(record: CallRecord, about: TicketSummary, *, with_text: bool) -> _Row:
+    """Describe the statement of a call as one that is over."""
     session = record.session
     return {
         "id": record.id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _WHY: dict[str, tuple[str, ...]] = {
-    "a store that only reads: it makes no views, and says no to what the suite's writer has no way for": (
+    "a store that only reads: it makes no views (of which those of HasTableTest are), and says no to what the suite's writer has no way for": (
         "HasTableTest",
         "InsertBehaviorTest",
         "ReturningGuardsTest",
@@ -27,11 +27,26 @@ _WHY: dict[str, tuple[str, ...]] = {
     "the suite's writer goes by the type of a column, and Iceberg has none for it, or pyarrow takes no such value": (
         "BinaryTest.test_pickle_roundtrip",
         "CastTypeDecoratorTest.test_special_type",
-        "NumericTest",
-        "UuidTest",
+    ),
+    "the suite's writer does not see a value that is written into its INSERT": (
+        "NumericTest.test_render_literal_float",
+        "NumericTest.test_render_literal_numeric",
+        "NumericTest.test_render_literal_numeric_asfloat",
+        "UuidTest.test_literal_nonnative_text",
+        "UuidTest.test_literal_nonnative_uuid",
+        "UuidTest.test_literal_text",
+        "UuidTest.test_literal_uuid",
     ),
     "the server takes ESCAPE with literal patterns of at most two wildcards": (
-        "LikeFunctionsTest",
+        "LikeFunctionsTest.test_contains_autoescape",
+        "LikeFunctionsTest.test_contains_autoescape_escape",
+        "LikeFunctionsTest.test_contains_escape",
+        "LikeFunctionsTest.test_endswith_autoescape",
+        "LikeFunctionsTest.test_endswith_autoescape_escape",
+        "LikeFunctionsTest.test_endswith_escape",
+        "LikeFunctionsTest.test_startswith_autoescape",
+        "LikeFunctionsTest.test_startswith_autoescape_escape",
+        "LikeFunctionsTest.test_startswith_escape",
     ),
     "the engine divides decimals in floating point": ("TrueDivTest.test_truediv_divisor",),
     "DISTINCT ON is the engine's too, so nothing warns": ("DistinctOnTest.test_distinct_on",),

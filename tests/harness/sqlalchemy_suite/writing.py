@@ -6,7 +6,9 @@ Loaded where the suite runs, which may be an environment without anything of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from sqlalchemy import schema, types
@@ -36,6 +38,8 @@ def arrow_type(kind: Any) -> pa.DataType:
         return pa.timestamp("us", "UTC" if kind.timezone else None)
     if isinstance(kind, types.Numeric) and not isinstance(kind, types.Float):
         return pa.decimal128(kind.precision or 38, 10 if kind.scale is None else kind.scale)
+    if isinstance(kind, types.Uuid):
+        return pa.uuid() if kind.native_uuid else pa.string()
     for python, arrow in _TYPES:
         if isinstance(kind, python):
             return arrow
@@ -43,7 +47,7 @@ def arrow_type(kind: Any) -> pa.DataType:
 
 
 class WritingDialect(ThermoclineDialect):
-    """Executes CREATE TABLE, DROP TABLE, INSERT of values and DELETE of all; leaves out comments, indexes and constraints."""
+    """Executes CREATE TABLE, DROP TABLE, INSERT of values and DELETE of all; leaves out comments, views, indexes and constraints."""
 
     supports_statement_cache = True
     #: Takes what to do, schema and name of a table, and Arrow's bytes; returns once a server shows it.
@@ -66,8 +70,7 @@ class WritingDialect(ThermoclineDialect):
             super().do_executemany(cursor, statement, parameters, context)
 
     def _is_written(self, context: Any) -> bool:
-        compiled = None if context is None else context.compiled
-        match getattr(compiled, "statement", None):
+        match _statement(context):
             case schema.CreateTable() as create:
                 self._create(create.element)
             case schema.DropTable() as drop:
@@ -85,6 +88,8 @@ class WritingDialect(ThermoclineDialect):
                 schema.SetTableComment()
                 | schema.SetColumnComment()
                 | schema.CreateIndex()
+                | schema.CreateView()
+                | schema.DropView()
                 | schema.AddConstraint()
                 | schema.DropConstraint()
             ):
@@ -94,23 +99,54 @@ class WritingDialect(ThermoclineDialect):
         return True
 
     def _create(self, table: Any) -> None:
-        fields = pa.schema(
-            [pa.field(each.name, arrow_type(each.type)) for each in table.columns]
-        )
-        self.write("create", _name(table), fields.serialize().to_pybytes())
+        self.write("create", _name(table), _fields(table).serialize().to_pybytes())
 
     def _drop(self, table: Any) -> None:
         self.write("drop", _name(table), b"")
 
     def _insert(self, table: Any, rows: Sequence[dict[str, Any]]) -> None:
-        fields = pa.schema(
-            [pa.field(each.name, arrow_type(each.type)) for each in table.columns]
-        )
-        values = [{field.name: row.get(field.name) for field in fields} for row in rows]
+        fields = _fields(table)
+        values = [
+            {each.name: _value(row.get(each.name), each.type) for each in table.columns}
+            for row in rows
+        ]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, fields) as stream:
             stream.write_table(pa.Table.from_pylist(values, fields))
         self.write("append", _name(table), sink.getvalue().to_pybytes())
+
+
+def _fields(table: Any) -> pa.Schema:
+    """Return the columns, with their comments where pyiceberg looks for them."""
+    return pa.schema(
+        [
+            pa.field(each.name, arrow_type(each.type), each.nullable, {"doc": each.comment or ""})
+            for each in table.columns
+        ]
+    )
+
+
+def _statement(context: Any) -> Any:
+    """Return what is executed, with its own values: a compiled statement is of the first that was like it. None: a text."""
+    if context is None or context.compiled is None:
+        return None
+    invoked = context.invoked_statement
+    return context.compiled.statement if invoked is None else invoked
+
+
+def _value(value: Any, kind: Any) -> Any:
+    """Return what pyarrow takes for a column: a database would convert."""
+    if value is None:
+        return None
+    if isinstance(kind, types.Uuid):
+        one = UUID(str(value))
+        return one.bytes if kind.native_uuid else one.hex
+    stored = arrow_type(kind)
+    if isinstance(value, float) and pa.types.is_decimal(stored):
+        return Decimal(repr(value))
+    if isinstance(value, Decimal) and pa.types.is_floating(stored):
+        return float(value)
+    return value
 
 
 def _name(table: Any) -> tuple[str, str]:

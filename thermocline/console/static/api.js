@@ -45,10 +45,10 @@ export async function remove(path) {
 }
 
 const PERIOD_MS = 1000;
-// While a page is not looked at it asks nothing.
 const RETRY_MS = 2000;
 
 // Asks a page's document about once a second, when the server's answer to all tabs is due again; returns what ends it.
+// While a page is not looked at it asks nothing.
 export function poll(path, parameters, onDocument, onProblem) {
   const stop = new AbortController();
   const query = parameters ? `?${new URLSearchParams(parameters)}` : "";

@@ -38,6 +38,18 @@ export function ago(milliseconds, now = Date.now()) {
   return `${span((now - Number(milliseconds)) / 1000)} ago`;
 }
 
+// How long the oldest record waits that is not tiered. Unknown, or closed to who looks: "–".
+export function lag(table, offsets) {
+  return offsets === "0" ? "none" : span(table.lag_s);
+}
+
+// How long Kafka still keeps that record, or would keep one that came now; as `thermocline status` says it.
+export function headroom(table, offsets) {
+  if (table.retention_s === null) return table.is_kept_by_size === "true" ? "by size" : "no limit";
+  if (table.headroom_s === null && offsets !== "0") return "–";
+  return `${span(table.headroom_s ?? table.retention_s)}${table.is_kept_by_size === "true" ? " or by size" : ""}`;
+}
+
 export function clock(milliseconds) {
   return new Date(Number(milliseconds)).toLocaleTimeString([], { hour12: false });
 }

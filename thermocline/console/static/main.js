@@ -62,26 +62,37 @@ function drawHead(current) {
       button("Log out", logOut, { class: "plain" })));
 }
 
-async function logOut() {
+// Forgets what this tab has of a person, drafts and pictures too: the next may be another one.
+function startAgain(key, value) {
+  leave?.();
+  leave = null;
   sessionStorage.clear();
-  sessionStorage.setItem("logged-out", "1");
+  sessionStorage.setItem(key, value);
+  history.replaceState(null, "", "/");
+  location.reload();
+}
+
+async function logOut() {
   try {
     await post("logout");
   } finally {
-    session = null;
-    leave?.();
-    leave = null;
-    drawLogin();
+    startAgain("logged-out", "1");
   }
+}
+
+async function begin() {
+  session = await get("session");
+  if ((sessionStorage.getItem("user") ?? session.name) !== session.name) return startAgain("user", session.name);
+  sessionStorage.setItem("user", session.name);
+  sessionStorage.removeItem("logged-out");
+  await open();
 }
 
 // Whether it worked; else `errors` says why not.
 async function logIn(credentials, errors) {
   try {
     await post("login", credentials);
-    session = await get("session");
-    sessionStorage.removeItem("logged-out");
-    await open();
+    await begin();
     main.focus({ preventScroll: true });
     return true;
   } catch (error) {
@@ -134,8 +145,7 @@ window.addEventListener("login-over", () => {
 });
 
 try {
-  session = await get("session");
-  await open();
+  await begin();
 } catch (error) {
   if (error.status === 401) await drawLogin();
   else put(main, problem(error));

@@ -214,7 +214,7 @@ function chart(id, state) {
   async function draw() {
     try {
       const { rows, step } = await get(`statements/${id}/points`, { x: x.value, y: y.value, points: CHART_POINTS });
-      put(picture, answerChart(rows, { kind: kind.value, xTitle: state.columns[x.value].name, yTitle: state.columns[y.value].name, isNumber: state.columns[x.value].is_number }));
+      put(picture, answerChart(rows, { kind: kind.value, xTitle: state.columns[x.value].name, yTitle: state.columns[y.value].name, isNumber: state.columns[x.value].is_number, width: picture.clientWidth }));
       write(note, step > 1 ? `Every ${count(step)}th row of ${count(state.rows)} is drawn.` : "");
     } catch (error) {
       put(picture, problem(error));

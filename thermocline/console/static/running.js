@@ -6,7 +6,7 @@ import { ago, bytes, clock, count, span } from "./format.js";
 
 const WAITS = { slot: "waits for a slot", tail: "waits for its tail", client: "its client does not read" };
 
-export function open(main) {
+export function open(main, at, session) {
   const problems = el("div");
   const status = el("p", { class: "quiet", role: "status" });
   const running = el("tbody");
@@ -14,6 +14,7 @@ export function open(main) {
   const sessions = el("tbody");
   put(main,
     el("div", { class: "bar" }, el("h1", {}, "Running"), status), problems,
+    session.name ? null : el("p", { class: "note" }, "Without a login the server tells each connection of its own statements only, and the page Query has others than this page."),
     section("Statements", ["State", "User", "For", "Sent", "Tables", "Statement", ""], running),
     section("Ended in the last 15 minutes", ["Outcome", "User", "Began", "Took", "Sent", "Tables", "Statement"], ended),
     section("Sessions", ["User", "Opened", "Idle", "Calls", "Catalog and schema", "Settings"], sessions));
@@ -32,7 +33,7 @@ export function open(main) {
     put(problems);
     if (!document) return;
     const now = document.statements.filter((each) => each.state !== "ended");
-    write(status, `${count(now.length)} running, ${count(document.sessions.length)} sessions`);
+    write(status, `${count(now.length)} running, ${count(document.sessions.length)} ${document.sessions.length === 1 ? "session" : "sessions"}`);
     keyed(running, now, (each) => each.id, (each) => {
       const row = cells(7);
       row.lastChild.append(button("Cancel", (event) => cancel(each.id, event.target), { "aria-label": `Cancel statement ${each.id}` }));

@@ -2,7 +2,7 @@
 
 import { get, poll } from "./api.js";
 import { button, el, keyed, problem, put, say, write } from "./dom.js";
-import { ago, bytes, clock, count, identifier, plus, share, span, tableHash } from "./format.js";
+import { ago, bytes, clock, count, headroom, identifier, lag, plus, share, span, tableHash } from "./format.js";
 import { lineChart } from "./chart.js";
 import { Seam, partitionsOf } from "./seam.js";
 import { stateMark } from "./tables.js";
@@ -34,7 +34,7 @@ export function open(main, at) {
     el("caption", { class: "for-readers" }, "Offsets of each partition"),
     el("thead", {}, el("tr", {}, ["Partition", "Log start", "Watermark", "Log end", "Hot offsets", "In memory", "Oldest not tiered", "Newest row"]
       .map((title) => el("th", { scope: "col", class: "number" }, title)))), rows)));
-const publishes = el("ol", { class: "publishes" });
+  const publishes = el("ol", { class: "publishes" });
   const freshness = el("div", { class: "chart-room" });
   const details = el("div", { class: "columns" });
   const modes = ["offsets", "time"].map((mode) => button(`In ${mode}`, () => choose(mode), { "data-mode": mode }));
@@ -103,7 +103,7 @@ const publishes = el("ol", { class: "publishes" });
     }
     if (standing?.newest_age_s) history.ages.push([now, Number(standing.newest_age_s)]);
     while (history.ages.length && history.ages[0][0] < now - HISTORY_MS) history.ages.shift();
-    put(freshness, lineChart(history.ages, { from: now - HISTORY_MS, to: now, unit: (value) => span(value), label: "Age of the newest row" }));
+    put(freshness, lineChart(history.ages, { from: now - HISTORY_MS, to: now, unit: (value) => span(value), label: "Age of the newest row", width: freshness.clientWidth }));
     keyed(publishes, [...history.publishes].reverse(), (each) => each.snapshot, (each) => el("li", {},
       el("span", { class: "mono" }, clock(each.at)), ` ${each.offsets ? `+${count(each.offsets)} offsets` : "the newest when the page was opened"} `,
       button("show", () => travel(history.publishes.indexOf(each)), { class: "plain", "aria-label": `Show snapshot ${each.snapshot}` }),
@@ -124,6 +124,8 @@ const publishes = el("ol", { class: "publishes" });
       put(problems);
       if (document) last = document;
       redraw();
+      // Closed, it has no numbers that move.
+      if (last.tails[0]?.state === "closed") stop();
     }, (error) => {
       put(problems, problem(error));
       if (at && error.status < 500 && error.status) put(problems, problem(error), button("Back to now", () => travel(history.publishes.length)));
@@ -147,9 +149,9 @@ function drawFacts(facts, more, document, standing) {
     ["Cold offsets", seam && count(cold)],
     ["Hot offsets", seam && count(hot)],
     ["Newest row", standing?.newest_age_s && `${span(standing.newest_age_s)} old`],
-    ["Lag", seam && standing && (standing.lag_s ? span(standing.lag_s) : "none")],
-    ["Headroom", seam && standing && (standing.headroom_s ? span(standing.headroom_s) : "no limit")],
-    ["In memory", standing?.tail_rows && `${bytes(standing.tail_bytes)}, ${Math.round(full * 100)} %`],
+    ["Lag", standing?.kafka_partition && lag(standing, standing.table_lag)],
+    ["Headroom", standing?.kafka_partition && headroom(standing, standing.table_lag)],
+    ["In memory", standing?.tail_bytes && `${bytes(standing.tail_bytes)}, ${Math.round(full * 100)} %`],
     ["Last publish", standing?.published_ms && ago(standing.published_ms)],
   ]);
   list(more, [

@@ -2,7 +2,7 @@
 
 import { poll } from "./api.js";
 import { el, keyed, problem, put, write } from "./dom.js";
-import { ago, bytes, count, share, span, tableHash, tableName } from "./format.js";
+import { ago, bytes, count, headroom, lag, share, span, tableHash, tableName } from "./format.js";
 
 // As the server orders them, worst first; a sign beside each word, so that no meaning is in the colour alone.
 const STATES = {
@@ -91,11 +91,12 @@ function drawRow(row, table) {
     put(stateCell, table.state ? stateMark(state) : el("span", { class: "quiet" }, "no topic"), advice && el("span", { class: "advice" }, advice));
   }
   const full = Math.max(share(table.tail_rows, table.max_tail_rows), share(table.tail_bytes, table.max_tail_bytes));
-  const texts = table.state && state !== "closed" ? [
-    `${count(table.lag)} rows`,
-    table.tail_rows === null ? "–" : `${count(table.tail_rows)} rows, ${bytes(table.tail_bytes)} · ${Math.round(full * 100)} % of budget`,
-    table.lag === "0" ? "none" : span(table.lag_s),
-    table.headroom_s === null ? "no limit" : span(table.headroom_s),
+  // Where nothing is said of partitions (closed, unread, failing) there are no numbers.
+  const texts = Number(table.partitions) > 0 ? [
+    `${count(table.lag)} offsets`,
+    `${count(table.tail_rows)} rows${table.tail_bytes === null ? "" : `, ${bytes(table.tail_bytes)} · ${Math.round(full * 100)} % of budget`}`,
+    lag(table, table.lag),
+    headroom(table, table.lag),
     table.newest_age_s === null ? "–" : `${span(table.newest_age_s)} old`,
     ago(table.published_ms),
   ] : ["–", "–", "–", "–", "–", "–"];

@@ -9,6 +9,7 @@ from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnsupportedStatement
 from planner.reading.parsed_statement import ParsedStatement
 from planner.schema import Column
+from planner.statement.ast import Node
 from proxy.access.policy import AccessPolicy
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
@@ -76,6 +77,35 @@ def test_a_shape_is_analysed_once_and_each_text_has_its_own_constants(engine: En
     assert engine.unparse(other.over([relation])) == text
     assert "2x" in str(other.positions_of)
     assert "1x" in str(first.positions_of)
+
+
+def test_a_text_whose_constants_print_twice_is_printed_by_itself(engine: Engine) -> None:
+    store = MemoryColdStore()
+    store.create(FLOWS, (HOST,))
+    with PinCache(store, refresh_s=1e9) as pins:
+        parser = StatementParser(engine, pins, AccessPolicy(engine))
+        texts = (f"SELECT host FROM flows WHERE host = '{n}x'" for n in (1, 2))
+        first, other = (parser.read(text, PATH, SESSION) for text in texts)
+    (name,) = first.relations.values()
+    relation = Relation(name, schema(HOST))
+
+    def twice(tree: Node) -> str:
+        return engine.unparse(tree) * 2
+
+    assert other.first is first
+    assert other.printed([relation], twice).sql == twice(other.over([relation]))
+
+
+def test_one_side_of_a_table_is_named_as_users_do(engine: Engine) -> None:
+    store = MemoryColdStore()
+    store.create(FLOWS, (HOST,))
+    with PinCache(store, refresh_s=1e9) as pins:
+        parser = StatementParser(engine, pins, AccessPolicy(engine))
+        of = {
+            sql: parser.read(f"SELECT host FROM {sql}", PATH, SESSION).sides
+            for sql in ("flows", '"flows$cold"')
+        }
+    assert of == {"flows": frozenset(), '"flows$cold"': frozenset({f"{FLOWS}$cold"})}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,12 +26,24 @@ def grant(user: str, table: str, **rest: Any) -> Grant:
     return Grant(user, (TablePattern.parse(table),), users=frozenset((user,)), **rest)
 
 
-def test_a_round_is_filtered_for_each_user_and_anew_under_other_grants(engine: Engine) -> None:
-    site = SurveySite(3)
-    limits = TailLimits(1_000, 1 << 30, 5)
-    tails = cast("Tails", SimpleNamespace(states=lambda: (), limits=limits))
+@pytest.fixture
+def site() -> Iterator[SurveySite]:
+    made = SurveySite(3)
+    yield made
+    made.survey.stop()
+    made.pins.stop()
+
+
+def tails_of(*states: TailState, max_rows: int = 1_000) -> Tails:
+    limits = TailLimits(max_rows, 1 << 30, 5)
+    return cast("Tails", SimpleNamespace(states=lambda: states, limits=limits))
+
+
+def test_a_round_is_filtered_for_each_user_and_anew_under_other_grants(
+    engine: Engine, site: SurveySite
+) -> None:
     access = AccessPolicy(engine)
-    makers = TableList(site.survey, site.pins, tails, access).makers()
+    makers = TableList(site.survey, site.pins, tails_of(), access).makers()
 
     def states(session: Session) -> list[tuple[str, str, int]]:
         rows = makers["tails"](session, Deadline(60)).to_pylist()
@@ -53,17 +66,12 @@ def test_a_round_is_filtered_for_each_user_and_anew_under_other_grants(engine: E
         assert states(EVE) == []
     access.policy = GrantList((grant("bob", "lake.net.table_0"),))
     assert (states(ADA), states(BOB)) == ([], [("table_0", "ok", PARTITIONS)])
-    site.survey.stop()
-    site.pins.stop()
 
 
 def test_times_and_sizes_of_records_are_closed_with_the_columns_that_tell_them(
-    engine: Engine,
+    engine: Engine, site: SurveySite
 ) -> None:
-    site = SurveySite(1)
     site.append(0)
-    limits = TailLimits(1_000, 1 << 30, 5)
-    tails = cast("Tails", SimpleNamespace(states=lambda: (), limits=limits))
     access = AccessPolicy(engine)
     masks = (("kafka_timestamp", access.expression("NULL")),)
     access.policy = GrantList(
@@ -73,7 +81,7 @@ def test_times_and_sizes_of_records_are_closed_with_the_columns_that_tell_them(
             grant("eve", "lake.*", masks=masks),
         )
     )
-    makers = TableList(site.survey, site.pins, tails, access).makers()
+    makers = TableList(site.survey, site.pins, tails_of(), access).makers()
 
     def row(session: Session) -> dict[str, Any]:
         first: dict[str, Any] = makers["tails"](session, Deadline(60)).to_pylist()[0]
@@ -85,13 +93,12 @@ def test_times_and_sizes_of_records_are_closed_with_the_columns_that_tell_them(
     assert None not in [whole[name] for name in times | sizes]
     for session, closed in (BOB, sizes), (EVE, sizes | times):
         assert row(session) == whole | dict.fromkeys(closed)
-    site.survey.stop()
-    site.pins.stop()
 
 
-def test_a_tail_that_is_read_counts_rows_and_not_offsets(engine: Engine) -> None:
+def test_a_tail_that_is_read_counts_rows_and_not_offsets(
+    engine: Engine, site: SurveySite
+) -> None:
     """Ten offsets with two rows, as after compaction, fit into a budget of three rows; unread, they may not."""
-    site = SurveySite(2)
     for number in (0, 1):
         for _ in range(10):
             site.append(number)
@@ -110,22 +117,17 @@ def test_a_tail_that_is_read_counts_rows_and_not_offsets(engine: Engine) -> None
         error=None,
         outcomes=Outcomes(),
     )
-    tails = SimpleNamespace(states=lambda: (state,), limits=TailLimits(3, 1 << 30, 5))
-    lists = TableList(site.survey, site.pins, cast("Tails", tails), AccessPolicy(engine))
+    tails, access = tails_of(state, max_rows=3), AccessPolicy(engine)
+    lists = TableList(site.survey, site.pins, tails, access)
     rows = lists.makers()["tails"](ADA, Deadline(60)).to_pylist()
     states = {row["table_name"]: row["state"] for row in rows}
-    assert states == {"table_0": "late", "table_1": "full"}
-    site.survey.stop()
-    site.pins.stop()
+    assert states == {"table_0": "late", "table_1": "full", "table_2": "ok"}
 
 
 def test_rows_are_kept_for_as_many_lists_as_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, site: SurveySite
 ) -> None:
-    site = SurveySite(2)
-    limits = TailLimits(1_000, 1 << 30, 5)
-    tails = cast("Tails", SimpleNamespace(states=lambda: (), limits=limits))
-    rows = SurveyRows(site.round(), tails)
+    rows = SurveyRows(site.round(), tails_of())
     one = rows.table.slice(0, PARTITIONS)
     lists = [tuple(site.names[:1]), tuple(site.names[1:]), tuple(site.names)]
     monkeypatch.setattr("proxy.ops.table_list._MAX_OWN_BYTES", 2 * one.nbytes)
@@ -135,4 +137,3 @@ def test_rows_are_kept_for_as_many_lists_as_there_is_room(
     monkeypatch.setattr("proxy.ops.table_list._MAX_OWN_BYTES", one.nbytes - 1)
     rows.keep(lists[0], one)
     assert [rows.own(tables) for tables in lists] == [None, None, None]
-    site.pins.stop()
