@@ -3,7 +3,7 @@
 The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority.
 Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2
 has skipped records, version 3 the boundary of retention, too. Each is written only where it is needed: a reader that does
-not know what it has would show rows that are none (docs/decisions/0007-ways-out.md, docs/decisions/0047-row-retention.md).
+not know what it has would show rows that are none (docs/decisions/0007-ways-out.md, docs/decisions/0048-row-retention.md).
 Absent is never zero: a missing text is an error of the caller, not an empty watermark.
 
 One key for all that a record's decoding depends on: equal keys make equal rows of equal bytes.
