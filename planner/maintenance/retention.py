@@ -116,15 +116,10 @@ def _another_column(
     names = (each.name for each in columns if each.field_id == before.field_id)
     name = next(names, f"with field id {before.field_id}, which was dropped")
     what = (
-        f"rows age out by column {column.name}, and those before {text_of(before)} did by column {name}; late records "
+        f"rows age out by column {column.name}, and those before {before.text} did by column {name}; late records "
         f"of these would come back. Set {RETENTION_COLUMN} back, or remove {RETENTION_DAYS}."
     )
     return bad_property(facts.table, RETENTION_COLUMN, what)
-
-
-def text_of(boundary: RetentionBoundary) -> str:
-    """Say a boundary that ``due_boundary`` returned, for people."""
-    return (_EPOCH + dt.timedelta(days=boundary.before_us // _DAY_US)).isoformat()
 
 
 def aged(

@@ -28,7 +28,7 @@ from planner.maintenance.options import (
     MaintainOptions,
     parse_maintain,
 )
-from planner.maintenance.retention import due_boundary, text_of
+from planner.maintenance.retention import due_boundary
 from planner.schema import Column
 from planner.seam.binding import MAINTAIN_MODE, count_property
 from planner.seam.boundary import RetentionBoundary
@@ -62,7 +62,7 @@ class RowExpiry:
 
     @property
     def reason(self) -> str:
-        return f"rows before {text_of(self.boundary)} in {self.column.name}"
+        return f"rows before {self.boundary.text} in {self.column.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ It stands in the watermark's text, and maintenance alone moves it, in the commit
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,6 +26,12 @@ class RetentionBoundary:
 
     field_id: int
     before_us: int
+
+    @property
+    def text(self) -> str:
+        """Say the time for people, in UTC: a day, where it is the start of one."""
+        time = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=self.before_us)
+        return time.date().isoformat() if not self.before_us % _DAY_US else time.isoformat()
 
     @property
     def key(self) -> str:
@@ -64,6 +71,15 @@ class RetentionBoundary:
         if pa.types.is_date(column.type):
             return pa.scalar(-(-self.before_us // _DAY_US), pa.int32()).cast(pa.date32())
         return pa.scalar(self.before_us, pa.timestamp("us", column.type.tz))
+
+
+def time_us(value: pa.Scalar) -> int | None:
+    """Return a time that ``holds_times``, as microseconds since 1970 UTC; of a date its begin, and None of NULL."""
+    if not value.is_valid:
+        return None
+    if pa.types.is_date(value.type):
+        return int(value.cast(pa.int32()).as_py()) * _DAY_US
+    return int(value.cast(pa.timestamp("us", value.type.tz)).cast(pa.int64()).as_py())
 
 
 def holds_times(column: Column) -> bool:

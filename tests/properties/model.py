@@ -11,15 +11,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from connectors.table_facts import earlier_line, with_statistics
+from planner.covering import PartitionRows, RowsOfHead, cover
 from planner.errors import FederationError, OffsetsExpired
 from planner.maintenance.retention import aged
 from planner.offsets import OffsetRange, OffsetVector
 from planner.repairs import (
     AddedRows,
-    PartitionRows,
     accept_foreign,
     accept_gap,
-    cover,
     lost_ranges,
     skip_record,
 )
@@ -42,6 +41,8 @@ from planner.tiering.publish import advance, check_publish
 from tests.harness.builders import BINDING, FLOWS, schema
 
 Row = tuple[int, int]
+#: The column that retention goes by.
+BOUNDARY_FIELD = 3
 DATA, TOMBSTONE, BAD, MARKER, HOLE, OLD = "data", "tombstone", "bad", "marker", "hole", "old"
 
 
@@ -87,13 +88,17 @@ class Log:
         )
 
     def is_old(self, row: Row, boundary: RetentionBoundary | None) -> bool:
+        time = self.time(row)
+        return boundary is not None and time is not None and time < boundary.before_us
+
+    def time(self, row: Row) -> int | None:
+        """Return the time of a row; other writers' may be of no record."""
         partition, offset = row
         if partition >= len(self.partitions) or offset >= len(
             self.partitions[partition].entries
         ):
-            return False
-        time = self.partitions[partition].entries[offset].time
-        return boundary is not None and time is not None and time < boundary.before_us
+            return None
+        return self.partitions[partition].entries[offset].time
 
     def read(
         self,
@@ -569,7 +574,7 @@ class World:
             FLOWS,
             table.looked_up(table.head),
             table.head,
-            rows,
+            RowsOfHead(table.head, tuple(rows), 0, self.oldest()),
             {
                 partition: table.current.covered.get(partition) or 0
                 for partition in range(len(self.log.partitions))
@@ -579,6 +584,13 @@ class World:
         table.decide(
             mark, abandoned=frozenset((skip.partition, skip.offset) for skip in mark.skips)
         )
+        table.current.boundary = mark.boundary
+
+    def oldest(self) -> dict[int, int]:
+        """The earliest time of the head's rows, by the field id of boundaries."""
+        rows = self.table.current.rows
+        times = [time for row in rows if (time := self.log.time(row)) is not None]
+        return {BOUNDARY_FIELD: min(times)} if times else {}
 
     def next_run(self) -> str:
         self.runs += 1

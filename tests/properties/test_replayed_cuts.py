@@ -155,7 +155,9 @@ class World:
             return aged(mark, boundary, last, facts.schema, binding, commit)
 
         def without_old(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-            # Columns are named by field id.
+            # Columns are named by field id; before the first publish there are none.
+            if not rows.num_rows:
+                return rows, rows
             old = pc.fill_null(pc.less(rows["3"], limit), fill_value=False)
             rows = rows.filter(pc.invert(old))
             return rows, rows

@@ -39,6 +39,7 @@ from planner.seam.watermark import Outcomes
 from planner.tiering.plan import TieringBudget, TieringPlan
 from tests.properties.model import (
     BAD,
+    BOUNDARY_FIELD,
     DATA,
     HOLE,
     MARKER,
@@ -192,7 +193,7 @@ class Seam(RuleBasedStateMachine):
         before = self.world.table.head
         swapped = self.hidden_swap(before) if self.is_resolved(before) else False
         rows = len(self.world.table.current.rows)
-        boundary = RetentionBoundary(3, max(0, self.steps - back))
+        boundary = RetentionBoundary(BOUNDARY_FIELD, max(0, self.steps - back))
         try:
             moved = self.world.age(boundary, operation=operation)
         except FederationError as error:
@@ -571,6 +572,7 @@ def test_the_answer_is_all_committed_rows_or_a_named_error() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_long_stories_of_chance_have_the_right_answers_too() -> None:
     explore(SOAK_EXAMPLES, same=False)
     assert never((*SOMETIMES, *RARELY)) == [], EVENTS

@@ -13,7 +13,7 @@ from connectors.decoding.registry import decoder_for
 from planner.errors import CutExpired, TieringConflict, WatermarkUnreadable
 from planner.schema import RAW_SCHEMA, Column
 from planner.seam.binding import decoding_key, parse_binding
-from planner.seam.boundary import RetentionBoundary
+from planner.seam.boundary import RetentionBoundary, time_us
 from planner.seam.cut import cold_cut, plan_cut
 from planner.seam.snapshots import History
 from planner.seam.time_travel import (
@@ -231,3 +231,21 @@ def test_retention_keys_are_known_row_keys() -> None:
         "thermocline.retention_column": "kafka_timestamp",
     }
     assert parse_binding(FLOWS, properties) == BINDING
+
+
+@pytest.mark.parametrize(
+    ("value", "us"),
+    [
+        (pa.scalar(10, pa.int32()).cast(pa.date32()), 10 * DAY_US),
+        (pa.scalar(7, pa.timestamp("us")), 7),
+        (pa.scalar(7, pa.timestamp("us", "UTC")), 7),
+        (pa.scalar(None, pa.timestamp("us", "UTC")), None),
+    ],
+)
+def test_a_time_is_microseconds(value: pa.Scalar, us: int | None) -> None:
+    assert time_us(value) == us
+
+
+def test_people_are_told_a_day_where_it_is_the_start_of_one() -> None:
+    assert RetentionBoundary(3, 10 * DAY_US).text == "1970-01-11"
+    assert RetentionBoundary(3, 10 * DAY_US + 1).text == "1970-01-11T00:00:00.000001+00:00"

@@ -11,7 +11,7 @@ import pytest
 
 from planner.errors import BadBinding
 from planner.maintenance.facts import MAIN, MaintenanceFacts, SnapshotRef
-from planner.maintenance.retention import aged, due_boundary, text_of
+from planner.maintenance.retention import aged, due_boundary
 from planner.maintenance.steps import RowExpiry, Situation, plan_upkeep
 from planner.schema import Column, TableSchema
 from planner.seam.binding import decoding_key
@@ -58,7 +58,7 @@ def facts(
 
 def due(of: MaintenanceFacts, now_ms: int = NOW_MS) -> str | None:
     boundary = due_boundary(of, GRACE_S, now_ms)
-    return None if boundary is None else f"{boundary.field_id} {text_of(boundary)}"
+    return None if boundary is None else f"{boundary.field_id} {boundary.text}"
 
 
 @pytest.mark.parametrize(
