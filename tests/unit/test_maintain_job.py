@@ -43,6 +43,7 @@ from planner.maintenance.steps import (
     plan_upkeep,
 )
 from planner.names import TableName
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.snapshots import History, Snapshot
 from planner.tiering.schedule import choose
 from tests.harness.builders import schema
@@ -503,4 +504,12 @@ def test_what_is_done_is_a_line_and_a_metric(capsys: pytest.CaptureFixture[str])
     new = replace(facts_of(1), properties={})
     metrics(events.TableSurveyed(FLOWS, new, plan_upkeep(new, Situation(NOW_MS))))
     never = 'thermocline_maintain_last_step_timestamp_seconds{table="lake.net.flows"} 0.0'
-    assert never in generate_latest(registry).decode().splitlines()
+    lines = generate_latest(registry).decode().splitlines()
+    assert never in lines
+    assert (
+        'thermocline_maintain_boundary_timestamp_seconds{table="lake.net.flows"} NaN' in lines
+    )
+    old = replace(new, boundary=RetentionBoundary(3, 86_400_000_000))
+    metrics(events.TableSurveyed(FLOWS, old, plan_upkeep(old, Situation(NOW_MS))))
+    moved = 'thermocline_maintain_boundary_timestamp_seconds{table="lake.net.flows"} 86400.0'
+    assert moved in generate_latest(registry).decode().splitlines()

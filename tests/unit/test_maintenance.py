@@ -36,7 +36,10 @@ from planner.maintenance.steps import (
     plan_upkeep,
 )
 from planner.names import TableName
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.snapshots import History, Snapshot
+from tests.harness.builders import schema, watermark
+from tests.harness.builders import snapshot as seam_snapshot
 
 TABLE = TableName("lake", ("net",), "flows")
 MB = 1024**2
@@ -232,6 +235,36 @@ def test_how_well_a_table_is_looked_after() -> None:
     quiet = facts(2 * HOUR)
     standing = CareStanding.of(quiet, plan_upkeep(quiet, IN_TIER), NOW)
     assert (standing.compacted_ratio, standing.last_run_s) == (None, None)
+
+
+def test_it_tells_which_rows_aged_out_and_when() -> None:
+    boundary = RetentionBoundary(3, 20 * 86_400_000_000)
+    marks = [
+        watermark(1),
+        watermark(1, boundary=boundary),
+        None,
+        watermark(2, boundary=boundary),
+    ]
+    ages = (3 * HOUR, 2 * HOUR, HOUR, 60_000)
+    history = History(
+        {
+            number: seam_snapshot(number, number - 1 or None, mark=mark)
+            for number, mark in enumerate(marks, 1)
+        }
+    )
+    table = replace(facts(*ages), history=history, boundary=boundary, schema=schema())
+
+    def told(table: MaintenanceFacts) -> tuple[str | None, str | None, float | None]:
+        standing = CareStanding.of(table, plan_upkeep(table, IN_TIER), NOW)
+        return standing.expired_before, standing.expired_by, standing.expired_s
+
+    assert told(table) == ("1970-01-21", "kafka_timestamp", 7_200)
+    # What it was before is not retained.
+    left = {number: each for number, each in history.snapshots.items() if number > 2}
+    assert told(replace(table, history=History(left))) == ("1970-01-21", "kafka_timestamp", 60)
+    dropped = replace(table, boundary=replace(boundary, field_id=99))
+    assert told(dropped) == ("1970-01-21", None, 60)
+    assert told(replace(table, boundary=None)) == (None, None, None)
 
 
 # --- what is due ---

@@ -99,15 +99,21 @@ def test_a_table_is_a_line_and_its_partitions_follow(
 def test_how_well_tables_are_looked_after_stands_below(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    care = CareStanding(1_200, 3 * 1024**3, 4, 77, 86_400.0, 0.5, 2_048, 60.0)
+    care = CareStanding(
+        *(1_200, 3 * 1024**3, 4, 77, 86_400.0, 0.5, 2_048, 60.0),
+        *("2026-10-28", "kafka_timestamp", 3_600.0),
+    )
+    dropped = replace(care, expired_by=None)
     new = CareStanding(0, 0, 0, 1, 0.0, None, None, None)
-    tables = replace(FLOWS, care=care), replace(FLOWS, table="lake.net.new", care=new)
+    tables = [replace(FLOWS, care=each) for each in (care, dropped)]
+    tables.append(replace(FLOWS, table="lake.net.new", care=new))
     lines = printed(capsys, *tables)
-    assert [" ".join(line.split()) for line in lines[4:9] if "─" not in line] == [
+    assert [" ".join(line.split()) for line in lines[5:11] if "─" not in line] == [
         "",
-        "TABLE TO COMPACT BYTES COMPACTED/PUBLISHED SNAPSHOTS OLDEST ORPHANS LAST RUN",
-        "lake.net.flows 1,200 3.0 GiB 0.50 77 1d 0h 2.0 KiB 1m 0s ago",
-        "lake.net.new 0 0 B - 1 0.0s - never",
+        "TABLE TO COMPACT BYTES COMPACTED/PUBLISHED SNAPSHOTS OLDEST ORPHANS LAST RUN AGED OUT",
+        "lake.net.flows 1,200 3.0 GiB 0.50 77 1d 0h 2.0 KiB 1m 0s ago kafka_timestamp before 2026-10-28, 1h 0m ago",
+        "lake.net.flows 1,200 3.0 GiB 0.50 77 1d 0h 2.0 KiB 1m 0s ago before 2026-10-28, 1h 0m ago",
+        "lake.net.new 0 0 B - 1 0.0s - never -",
     ]
 
 
