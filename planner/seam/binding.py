@@ -64,6 +64,8 @@ PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
 DEFAULT_PIN_GRACE_S = 7_200
 #: More is no number of seconds that anything lasts.
 _MAX_DIGITS = 12
+#: Of 2^63. Python refuses to read thousands.
+_MAX_DIGITS_64 = 19
 
 #: Mirror of the head's watermark text; never trusted alone (see planner.seam.resolver).
 MIRROR = "thermocline.watermark"
@@ -218,15 +220,19 @@ def _cluster(table: TableName, properties: Mapping[str, str]) -> str:
 def count_property(
     table: TableName, properties: Mapping[str, str], key: str, *, least: Literal[0, 1] = 1
 ) -> int | None:
-    """Read a whole number, ``least`` at least; None where the table does not say. Raises BadBinding for another text."""
+    """Read a whole number of 64 bits, ``least`` at least; None where the table does not say. Raises BadBinding for another text."""
     text = properties.get(key)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) < least:
+    digits = text.lstrip("0") if text.isascii() and text.isdigit() else None
+    if digits is not None and (len(digits) > _MAX_DIGITS_64 or int(digits or 0) >= 2**63):
+        what = f"property {key} has {len(text)} digits; it must be a whole number below 2^63."
+        raise bad_property(table, key, what)
+    if digits is None or int(digits or 0) < least:
         limit = "above 0" if least else "from 0 on"
         what = f"property {key} is {text!r}; it must be a whole number {limit}."
         raise bad_property(table, key, what)
-    return int(text)
+    return int(digits or 0)
 
 
 def promised_s(properties: Mapping[str, str]) -> int | None:

@@ -168,16 +168,13 @@ class SparkMaintenance:
             # Iceberg chooses among all partitions, and no more than what was to be rewritten.
             max_files = sum(backlog.files for backlog in step.backlogs)
         cores = self.session.sparkContext.defaultParallelism
-        group_bytes, groups = rules.budget_bytes, cores
-        if self.is_beside:
-            # A task writes a file of the target size.
-            group_bytes = min(group_bytes, rules.target_bytes * max(2, cores // 2))
-            groups = 1
         options = {
             "target-file-size-bytes": rules.target_bytes,
-            "max-file-group-size-bytes": group_bytes,
+            "max-file-group-size-bytes": rules.group_bytes(
+                cores // 2 if self.is_beside else None
+            ),
             "delete-file-threshold": rules.max_delete_files,
-            "max-concurrent-file-group-rewrites": groups,
+            "max-concurrent-file-group-rewrites": 1 if self.is_beside else cores,
         }
         if max_files is not None:
             options["max-files-to-rewrite"] = max_files
