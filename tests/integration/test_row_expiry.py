@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -200,6 +201,35 @@ def test_rows_staged_by_an_earlier_boundary_are_not_published(lake: SparkLake) -
     target.discard(staged)
     tier(table, 100, 100)
     assert table.rows() == young(50, 100, 100)
+
+
+def test_a_column_that_was_renamed_since_is_the_same_and_another_of_its_name_is_not(
+    lake: SparkLake,
+) -> None:
+    """The newest snapshot was written under the names of before."""
+    table = lake.create(0, 0)
+    tier(table, 100, 0)
+    table.sql("ALTER TABLE {t} ADD COLUMNS (seen timestamp, noted timestamp)")
+    table.sql(
+        "UPDATE {t} SET seen = kafka_timestamp, noted = kafka_timestamp + INTERVAL 60 SECONDS"
+    )
+    for name, to in (("seen", "old"), ("noted", "seen"), ("old", "noted")):
+        table.sql(f"ALTER TABLE {{t}} RENAME COLUMN {name} TO {to}")
+    schema = table.store.pin(table.name).schema
+    [column] = [each for each in schema.columns if each.name == "noted"]
+    due = step(50)
+    boundary = RetentionBoundary(column.field_id, due.boundary.before_us)
+    SparkMaintenance(table.session, table.name, lambda _: ()).take(RowExpiry(boundary, column))
+    assert table.rows() == young(50, 100, 0)
+    # Newer than what is there: no row has a value.
+    table.sql("ALTER TABLE {t} ADD COLUMNS (later timestamp)")
+    [added] = [
+        each for each in table.store.pin(table.name).schema.columns if each.name == "later"
+    ]
+    other = SparkMaintenance(table.session, table.name, lambda _: ())
+    with pytest.raises(TieringConflict, match="another maintainer"):
+        other.take(RowExpiry(replace(boundary, field_id=added.field_id), added))
+    assert table.rows() == young(50, 100, 0)
 
 
 def test_maintenance_moves_it_by_the_tables_properties(lake: SparkLake) -> None:

@@ -116,7 +116,10 @@ class RowExpirer:
             for file in files.whole:
                 delete.deleteFile(file)
             delete.toBranch(branch).commit()
-        name, column = identifier(self.table, branch), quoted((step.column.name,))
+        column = loaded.schema().findColumnName(step.boundary.field_id)
+        if column is None:
+            raise self._conflict(f"the column {step.column.name} was dropped")
+        name, column = identifier(self.table, branch), quoted((str(column),))
         self.session.sql(f"DELETE FROM {name} WHERE {column} < {_literal(step)}")  # noqa: S608
         tip = load_state(self.session, self.table).refs[branch]
         return StagedDelete(base, tip, frozenset(str(file.location()) for file in files.mixed))
@@ -207,11 +210,21 @@ class RowExpirer:
         return delta
 
     def _old_files(self, step: RowExpiry, head: int) -> OldFiles:
-        """Look up the data files of a snapshot that may have rows before the boundary."""
-        loaded = load_table(self.session, self.table)
-        expressions = java(self.session).org.apache.iceberg.expressions
-        older = expressions.Expressions.lessThan(step.column.name, _value(step))
-        strict = expressions.StrictMetricsEvaluator(loaded.schema(), older)
+        """Look up the data files of a snapshot that may have rows before the boundary.
+
+        A scan of a snapshot goes by the column names that it was written with, which another column may have by now.
+        """
+        loaded, iceberg = (
+            load_table(self.session, self.table),
+            java(self.session).org.apache.iceberg,
+        )
+        schema = iceberg.util.SnapshotUtil.schemaFor(loaded, head)
+        column = schema.findColumnName(step.boundary.field_id)
+        if column is None:
+            # It was added since: each row has NULL.
+            return OldFiles((), ())
+        older = iceberg.expressions.Expressions.lessThan(column, _value(step))
+        strict = iceberg.expressions.StrictMetricsEvaluator(schema, older)
         scan = loaded.newScan().useSnapshot(head).filter(older).includeColumnStats()
         whole: list[Any] = []
         mixed: list[Any] = []
