@@ -234,24 +234,6 @@ def test_a_table_of_two_names_and_two_histories_expires_nothing(
 # --- orphans ---
 
 
-def test_files_of_two_thirds_of_the_target_become_fewer_beside_a_tierer(care: Care) -> None:
-    """Two by two they would come out as they were, and be due again."""
-    table = care.table
-    for end in range(1, 7):
-        table.tier(1_000 * end, 1_000 * end)
-    sizes = [each.bytes for each in care.facts().files.files]
-    target_bytes = int(max(sizes) / 0.72)
-    assert len(sizes) == 6
-    assert min(sizes) > 0.66 * target_bytes
-    name = "write.target-file-size-bytes"
-    table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('{name}' = '{target_bytes}')")
-    target = SparkMaintenance(table.session, table.name, lambda _: (), is_beside=True)
-    target.take(care.step(Compaction))
-    assert len(care.facts().files.files) < 6
-    assert table.rows() == expected_rows(6_000, 6_000)
-    assert [type(step) for step in care.steps()] == [OrphanRemoval]
-
-
 def test_orphans_go_and_whatever_is_named_or_young_stays(care: Care) -> None:
     table = care.table
     table.tier(100, 100)
