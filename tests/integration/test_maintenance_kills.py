@@ -20,9 +20,9 @@ from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 from tests.harness.forked_commands import run, start
 from tests.harness.generated_log import GeneratedLog, expected_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3600)]
 
-TIMEOUT_S = 300.0
+TIMEOUT_S = 900.0
 #: Where rows age out, as below.
 ROWS = "before_expired_rows"
 #: That of the renewed watermark is the tierer's own.

@@ -184,7 +184,7 @@ def test_rows_that_aged_out_and_late_ones_are_in_no_batch(
         )
         assert set(rows(stream_of(tiered_server, table), start, later)) == set(everything)
         assert tiered_server.tier(table).outcomes.expired in (6, 0)
-    assert len(spark.rows()) == len(everything)
+    assert len(spark.sql("SELECT * FROM {t}")) == len(everything)
 
 
 def test_a_gap_and_a_log_that_lost_records_end_the_query(

@@ -224,6 +224,22 @@ class World:
     def expire(self) -> None:
         self.store.expire(TABLE, set())
 
+    def roll_back(self) -> None:
+        """Somebody does, to one of the last snapshots, also over a move of the boundary; what was staged may still be published."""
+        facts = self.store.facts(TABLE)
+        line = [each.snapshot_id for each in facts.history.line(facts.head)]
+        start = {
+            partition.partition: partition.log_start
+            for partition in self.log.measure([TOPIC])[TOPIC].partitions
+        }
+        for snapshot_id in self.rng.sample(line[1:4], len(line[1:4])):
+            mark = resolve(facts.history, snapshot_id, table=str(TABLE))
+            # Below what retention of the log took it would be refused.
+            if all(mark.offset(partition) >= least for partition, least in start.items()):
+                self.store.rollback(TABLE, snapshot_id)
+                self.events["rolled back"] += 1
+                return
+
     def restart(self) -> None:
         forget(*self.servers[1][:2])
         self.servers[1] = serve(self.store, self.log)
@@ -279,6 +295,7 @@ class World:
             (3, self.age),
             (1, self.retain),
             (1, self.expire),
+            (1, self.roll_back),
             (1, self.restart),
         ]
         (event,) = self.rng.choices(
@@ -305,9 +322,8 @@ def played(seed: int, steps: int) -> Counter[str]:
 
 def test_a_cut_asked_again_gives_what_it_gave_or_says_why_not() -> None:
     observed = sum((played(seed, 40) for seed in (1, 2, 3)), Counter[str]())
-    assert {"replayed", "CutExpired", "conflict", "published", "aged"} <= set(observed), (
-        observed
-    )
+    must = {"replayed", "CutExpired", "conflict", "published", "aged", "rolled back"}
+    assert must <= set(observed), observed
 
 
 @pytest.mark.soak
