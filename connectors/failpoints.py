@@ -19,8 +19,11 @@ from typing import Literal
 Failpoint = Literal[
     "after_fetch", "after_stage", "before_publish", "before_commit", "after_publish"
 ]
-#: Where maintenance can: after a rewrite; before and after an expiry; with orphans listed and none removed.
-MaintenancePoint = Literal["after_rewrite", "before_expiry", "after_expiry", "before_orphans"]
+#: Where maintenance can: after a rewrite; with the deletion of old rows staged; before and after an expiry; with orphans listed
+#: and none removed.
+MaintenancePoint = Literal[
+    "after_rewrite", "before_expired_rows", "before_expiry", "after_expiry", "before_orphans"
+]
 
 _VARIABLE = "THERMOCLINE_FAILPOINT"
 _FILE_VARIABLE = "THERMOCLINE_FAILPOINT_FILE"

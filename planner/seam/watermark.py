@@ -1,9 +1,9 @@
-"""The watermark and its text form, versions 1 and 2 (docs/internals/watermark.md).
+"""The watermark and its text form, versions 1 to 3 (docs/internals/watermark.md).
 
 The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority.
 Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2
-has skipped records and is written only where there are some: a reader that does not know them would show them
-(docs/decisions/0007-ways-out.md).
+has skipped records, version 3 the boundary of retention, too. Each is written only where it is needed: a reader that does
+not know what it has would show rows that are none (docs/decisions/0007-ways-out.md, docs/decisions/0048-row-retention.md).
 Absent is never zero: a missing text is an error of the caller, not an empty watermark.
 
 One key for all that a record's decoding depends on: equal keys make equal rows of equal bytes.
@@ -24,6 +24,7 @@ from typing import Any
 from planner.errors import WatermarkUnreadable
 from planner.names import topic_address
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam.boundary import RetentionBoundary
 
 
 def era_after(mark: Watermark, decoding: str) -> str:
@@ -34,15 +35,17 @@ def era_after(mark: Watermark, decoding: str) -> str:
     """
     if mark.decoding == decoding:
         return mark.era
-    text = f"{decoding}:{mark.next.items}"
+    # Of a later boundary cold has fewer rows below the same offsets: that is another era.
+    boundary = "" if mark.boundary is None else mark.boundary.key
+    text = f"{decoding}:{mark.next.items}{boundary}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 #: Key of the text in the snapshot summary.
 SUMMARY_KEY = "thermocline.watermark"
 
-#: Without skipped records, and with them.
-TEXT_VERSIONS = (1, 2)
+#: Without skipped records, with them, and with a boundary.
+TEXT_VERSIONS = (1, 2, 3)
 
 #: Texts longer than this are compressed: every metadata.json repeats every retained summary.
 COMPRESS_ABOVE_BYTES = 4096
@@ -55,18 +58,22 @@ _COMPRESSED_PREFIX = "z:"
 #: The outcomes of the first texts. A later one is written where there are some, so other texts stay as they are.
 _COUNTED_ALWAYS = ("rows", "dead", "skipped", "tombstones")
 
+#: Outcomes that people are told also where there are none.
+_SAID_ALWAYS = ("rows", "skipped", "tombstones")
+
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
     """Counts of outcomes in a range. Every committed record has exactly one outcome.
 
-    Texts, metrics, messages and reports walk these fields: a new outcome is one more of them.
+    ``expired`` decoded to rows that are too old (``planner.seam.boundary``). Texts, metrics, messages and reports walk these fields: a new outcome is one more of them.
     """
 
     rows: int = 0
     dead: int = 0
     skipped: int = 0
     tombstones: int = 0
+    expired: int = 0
 
     def __add__(self, other: Outcomes) -> Outcomes:
         return Outcomes(*map(add, self, other))
@@ -81,14 +88,14 @@ class Outcomes:
 
     @property
     def bad(self) -> int:
-        """Count the records that became neither a row nor a tombstone."""
-        return self.records - self.rows - self.tombstones
+        """Count the records that became no row for a fault of theirs."""
+        return self.records - self.rows - self.tombstones - self.expired
 
     @property
     def texts(self) -> list[str]:
-        """Say each count, for people: ``7 rows``, ``0 skipped``, ``1 tombstones``; dead ones where there are some."""
+        """Say each count, for people: ``7 rows``, ``0 skipped``, ``1 tombstones``; others where there are some."""
         counts = asdict(self).items()
-        return [f"{count:,} {name}" for name, count in counts if count or name != "dead"]
+        return [f"{count:,} {name}" for name, count in counts if count or name in _SAID_ALWAYS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,7 @@ class Watermark:
     ``outcomes`` counts the commit that carries this text, not the table. ``decoding`` and ``era`` are those of the
     newest publish (``planner.seam.watermark``), both empty where a program that did not know them wrote the text.
     ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
+    ``boundary``: rows before it are in neither cold nor tail; it never goes back.
     ``kafka`` is the binding's: a name in settings, which is no part of the text.
     """
 
@@ -144,6 +152,7 @@ class Watermark:
     decoding: str = ""
     era: str = ""
     publish: LastPublish | None = None
+    boundary: RetentionBoundary | None = None
     kafka: str = field(default="", compare=False)
 
     @property
@@ -185,15 +194,15 @@ class Watermark:
         return tuple((skip.partition, skip.offset) for skip in self.skips)
 
     def same_decisions(self, other: Watermark) -> bool:
-        """Whether both have the same decisions of people and the same decoding: a tierer carries them on."""
-        decided = attrgetter("shape", "gaps", "accepted", "skips")
+        """Whether both have the same decisions of people, decoding and boundary: a tierer carries them on."""
+        decided = attrgetter("shape", "gaps", "accepted", "skips", "boundary")
         return bool(decided(self) == decided(other))
 
 
 def format_watermark(watermark: Watermark) -> str:
     """Write the text form: canonical JSON, compressed above 4 KB."""
     document: dict[str, Any] = {
-        "v": 2 if watermark.skips else 1,
+        "v": _version(watermark),
         "cluster": watermark.cluster_id,
         "topics": {
             watermark.topic: {
@@ -209,10 +218,12 @@ def format_watermark(watermark: Watermark) -> str:
         "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
         **_counts(watermark.outcomes),
     }
-    if watermark.skips:
+    if watermark.skips or watermark.boundary is not None:
         document["skips"] = [
             [skip.partition, skip.offset, skip.reason] for skip in watermark.skips
         ]
+    if watermark.boundary is not None:
+        document["boundary"] = [watermark.boundary.field_id, watermark.boundary.before_us]
     if watermark.decoding:
         document["decoding"] = [watermark.decoding, watermark.era]
     if (last := watermark.publish) is not None:
@@ -221,6 +232,12 @@ def format_watermark(watermark: Watermark) -> str:
     if len(text) <= COMPRESS_ABOVE_BYTES:
         return text
     return _COMPRESSED_PREFIX + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _version(watermark: Watermark) -> int:
+    if watermark.boundary is not None:
+        return 3
+    return 2 if watermark.skips else 1
 
 
 def parse_watermark(text: str) -> Watermark:
@@ -235,7 +252,7 @@ def parse_watermark(text: str) -> Watermark:
     # ``True`` equals 1.
     if version not in TEXT_VERSIONS or isinstance(version, bool):
         raise WatermarkUnreadable(
-            f"the watermark text has version {version!r} and this program reads versions 1 and 2; run a newer "
+            f"the watermark text has version {version!r} and this program reads versions 1 to 3; run a newer "
             f"Thermocline.",
             version=version,
         )
@@ -277,6 +294,11 @@ def _last_publish(entry: list[Any] | None) -> LastPublish | None:
     committed_ms, partitions, counts = entry
     count = None if partitions is None else as_int(partitions)
     return LastPublish(as_int(committed_ms), count, _outcomes(counts))
+
+
+def _boundary(entry: list[Any]) -> RetentionBoundary:
+    field_id, before_us = entry
+    return RetentionBoundary(as_int(field_id), as_int(before_us))
 
 
 def _dense(vector: OffsetVector) -> list[int | None]:
@@ -344,10 +366,11 @@ def _watermark(document: dict[str, Any]) -> Watermark:
         accepted=tuple(int(as_str(snapshot_id)) for snapshot_id in document["accepted"]),
         skips=tuple(
             Skip(as_int(partition), as_int(offset), as_str(reason))
-            for partition, offset, reason in (document["skips"] if document["v"] == 2 else ())
+            for partition, offset, reason in (document["skips"] if document["v"] >= 2 else ())
         ),
         outcomes=_outcomes(document),
         publish=_last_publish(document.get("publish")),
+        boundary=_boundary(document["boundary"]) if document["v"] >= 3 else None,
         decoding=as_str(decoding),
         era=as_str(era),
     )

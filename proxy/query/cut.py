@@ -35,6 +35,7 @@ from planner.seam.time_travel import (
     AtTime,
     AtVersion,
     Moment,
+    check_not_expired,
     ended,
     parse_cut,
     parse_version,
@@ -269,6 +270,7 @@ class SnapshotCutter:
         if pin.binding is None:
             return cold_cut(self._past.then(pin, moment))
         cut = cut_tables(self._pins, self._bounds, [table])[table]
+        check_not_expired(cut, moment.time_us)
         return ended(cut, self._first(cut, moment.time_us, deadline))
 
     def _first(self, cut: TableCut, time_us: int, deadline: Deadline) -> OffsetVector:
