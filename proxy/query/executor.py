@@ -416,7 +416,7 @@ class Statements:
         ):
             context = context_of(parsed, planned)
             reads = self._relations.reads(session, parsed, cuts, context, planned.share)
-            counted = counted_rows(reads.values())
+            counted = counted_rows(reads.values()) if parsed.needs.count_only else None
             if counted is not None and not any(read.tail for read in reads.values()):
                 name = name_of_count(parsed.tree)
                 return MaterializedResult.of_count(name, counted, answer_metadata(planned))
