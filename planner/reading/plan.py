@@ -215,10 +215,10 @@ def plan_read(
         # Both sides lease the same rows of the tail.
         read = replace(read, tail=cut.new_hot if side.has_tail else ())
     is_plain = is_open and cut.increment is None and cut.is_cold_whole
-    named = tuple(name for name in cut.cold.schema.names if fold(name) in needs.extremes)
-    is_counted = needs.count_only or 0 < len(named) == len(needs.extremes)
-    if is_plain and is_counted and side.has_cold:
-        read = replace(read, cold=ColdMode.COUNTED, extremes=named)
+    if is_plain and side.has_cold and (needs.count_only or needs.extremes):
+        names = tuple(name for name in cut.cold.schema.names if fold(name) in needs.extremes)
+        if len(names) == len(needs.extremes):
+            read = replace(read, cold=ColdMode.COUNTED, extremes=names)
     read = replace(
         read,
         any_rows=needs.any_rows if is_plain else None,

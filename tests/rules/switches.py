@@ -929,8 +929,8 @@ SWITCHES = (
         "R1",
         "tell the extremes of rows that are hidden",
         "planner/reading/plan.py",
-        "if is_plain and is_counted and side.has_cold:",
-        "if cut.is_cold_whole and cut.increment is None and is_counted and side.has_cold:",
+        "if is_plain and side.has_cold and (needs.count_only or needs.extremes):",
+        "if cut.is_cold_whole and side.has_cold and (needs.count_only or needs.extremes):",
         (
             f"{EXTREMES}::test_statistics_answer_for_a_whole_snapshot_of_which_all_is_shown"
             "[rows or values are hidden]",
