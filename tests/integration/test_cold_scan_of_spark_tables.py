@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import duckdb
 import pytest
@@ -39,9 +39,9 @@ def offsets_by_statistics(table: BoundTable) -> list[int] | None:
     return None if value is None else [each.as_py() for each in value]
 
 
-def read_offsets(rows: list[tuple[object, ...]]) -> list[object]:
-    offsets = sorted(row[1] for row in rows)
-    return [offsets[0], offsets[-1]]
+def read_offsets(rows: Sequence[tuple[int, int, str, int]]) -> list[int]:
+    offsets = [row[1] for row in rows]
+    return [min(offsets), max(offsets)]
 
 
 def test_tiered_rows_are_scanned(flows: BoundTable, read: Read) -> None:
