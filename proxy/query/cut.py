@@ -6,8 +6,8 @@ another statement (``planner.seam.time_travel`` decides).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,10 +17,13 @@ from connectors.cuts import PastCuts, WaitFor, current_cuts, cut_pinned, cut_tab
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import (
     BadParameter,
+    ColdStoreUnavailable,
     FederationError,
     Inconsistent,
+    OffsetsExpired,
     SnapshotExpired,
     StalePlan,
+    UnsupportedFile,
 )
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, Side, TableName
 from planner.offsets import OffsetVector
@@ -43,6 +46,7 @@ from planner.seam.time_travel import (
 from planner.statement.references import AtClause, CutKey
 from planner.statement.row_expression import row_of
 from planner.ticket import TicketTable
+from proxy.engine.errors import with_tables
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.running import working_for, working_user
@@ -50,6 +54,7 @@ from proxy.query.relations import Sources
 from proxy.session import WAITED_FOR_TAIL, Deadline, Session
 
 _ROWS = "rows"
+_GONE = (SnapshotExpired, OffsetsExpired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +226,20 @@ class SnapshotCutter:
         """After a file or offsets turned out to be gone: pin again, measure again."""
         self._bounds.forget()
         self._pins.refresh(table)
+
+    @contextmanager
+    def repinning(self, tables: Collection[TableName]) -> Iterator[None]:
+        """After a file or offsets turned out to be gone, pin again: the client's next try must not meet it.
+
+        What the engine and the store say of files does not say whose they are: it gets the tables' names.
+        """
+        try:
+            yield
+        except (*_GONE, ColdStoreUnavailable, UnsupportedFile) as error:
+            for table in tables if isinstance(error, _GONE) else ():
+                with suppress(FederationError):
+                    self.forget(table)
+            raise with_tables(error, tables) from error
 
     # --- the past ---
 

@@ -23,6 +23,7 @@ LAST_ENDS = "tests/unit/test_last_ends.py"
 SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
 BOUNDARY = "tests/unit/test_boundary.py"
+EXTREMES = "tests/unit/test_extremes.py"
 
 
 @dataclass(frozen=True)
@@ -990,5 +991,45 @@ SWITCHES = (
         "and epoch > earlier",
         "and False",
         (f"{LAST_ENDS}::test_a_lower_end_is_stale_unless_a_newer_leader_tells_it[7-2-None]",),
+    ),
+    Switch(
+        "E1",
+        "answer by the files that have bounds",
+        "planner/reading/extremes.py",
+        "if lower.null_count or upper.null_count:",
+        "if not len(bounds.rows):",
+        (
+            f"{EXTREMES}::test_a_file_without_bounds_is_read[(None, 9, 0)]",
+            f"{EXTREMES}::test_a_file_without_bounds_is_read[(None, None, 2)]",
+        ),
+    ),
+    Switch(
+        "E1",
+        "take a shortened text for a value",
+        "planner/reading/extremes.py",
+        "if not _is_exact(kind):",
+        "if not len(bounds.rows):",
+        (f"{EXTREMES}::test_bounds_that_may_be_no_values_are_not_believed",),
+    ),
+    Switch(
+        "E1",
+        "tell the extremes of rows that are hidden",
+        "planner/reading/plan.py",
+        "if is_plain and side.has_cold and (needs.count_only or needs.extremes):",
+        "if cut.is_cold_whole and side.has_cold and (needs.count_only or needs.extremes):",
+        (
+            f"{EXTREMES}::test_statistics_answer_for_a_whole_snapshot_of_which_all_is_shown"
+            "[rows or values are hidden]",
+        ),
+    ),
+    Switch(
+        "E1",
+        "tell the extremes of a snapshot that the cut ends in",
+        "planner/reading/plan.py",
+        "is_plain = is_open and cut.increment is None and cut.is_cold_whole",
+        "is_plain = is_open and cut.increment is None",
+        (
+            f"{EXTREMES}::test_statistics_answer_for_a_whole_snapshot_of_which_all_is_shown[the past]",
+        ),
     ),
 )
