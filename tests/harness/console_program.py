@@ -268,30 +268,27 @@ def access(page: Page, address: str) -> dict[str, Any]:
     return {"serious": serious, "widths": widths, "faults": faults}
 
 
-def picture(browser: Browser, address: str, file: str = "console.png") -> dict[str, Any]:
+def picture(page: Page, address: str, file: str = "console.png") -> dict[str, Any]:
     """Write the picture of the documentation, after a publish was seen to move the seam."""
-    with opened(browser, color_scheme="dark", viewport={"width": 1100, "height": 660}) as (
-        page,
-        faults,
-    ):
-        enter(page, address, TABLE)
-        until(page, "document.querySelectorAll('.publishes li').length > 2", 300)
-        time.sleep(8)
-        page.screenshot(path=file)
-        return {"file": file, "faults": faults}
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 1100, "height": 660})
+    enter(page, address, TABLE)
+    until(page, "document.querySelectorAll('.publishes li').length > 2", 300)
+    time.sleep(8)
+    page.screenshot(path=file)
+    return {"file": file}
 
 
 def main() -> None:
     name, address, *rest = sys.argv[1:]
+    options = dict(each.split("=", 1) for each in rest)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox"]
         )
-        print(
-            json.dumps(
-                globals()[name](browser, address, **dict(each.split("=", 1) for each in rest))
-            )
-        )
+        with opened(browser) as (page, faults):
+            answer = globals()[name](page, address, **options)
+        print(json.dumps({**answer, "faults": faults + answer.get("faults", [])}))
         browser.close()
 
 
