@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ _MAX_TABLES = 5_000
 _MAX_NAMES = 20_000
 _MAX_STATEMENTS = 500
 _MAX_BAD = 50
+_MAX_SNAPSHOTS = 100
 
 _TABLES = f"""
 SELECT i.table_catalog AS catalog, i.table_schema AS schema, i.table_name AS "table",
@@ -60,6 +62,9 @@ FROM system.sessions ORDER BY calls DESC, idle_s LIMIT {_MAX_STATEMENTS}
 """  # noqa: S608  no text of a caller's
 _CATALOGS = "FROM system.catalogs ORDER BY name"
 _BROKERS = "FROM system.brokers ORDER BY cluster"
+_SNAPSHOTS = f"""
+SELECT snapshot_id, epoch_ms(current_since) AS since_ms FROM {{}} ORDER BY current_since DESC LIMIT {_MAX_SNAPSHOTS}
+"""  # noqa: S608  no text of a caller's
 _BAD = f"""
 SELECT kafka_partition, kafka_offset, kafka_timestamp, left({KAFKA_ERROR}, 300) AS reason
 FROM {{}} WHERE {KAFKA_ERROR} IS NOT NULL ORDER BY kafka_timestamp DESC LIMIT {_MAX_BAD}
@@ -115,12 +120,19 @@ def seam(person: Person, table: TablePath) -> Document:
 
 
 def details(person: Person, table: TablePath) -> Document:
-    """Return columns, and the newest records that did not decode where the table keeps them."""
+    """Return columns, the newest snapshots, and the newest records that did not decode where the table keeps them.
+
+    Where the seam is closed, or there is no topic, there are no snapshots to go back to.
+    """
     columns = cells.records_of(person.ask(_COLUMNS.format(*table.literals)))
-    bad: list[dict[str, str | None]] = []
+    snapshots: list[cells.Record] = []
+    with contextlib.suppress(RequestError):
+        sql = _SNAPSHOTS.format(table.sql(Side.SNAPSHOTS))
+        snapshots = cells.records_of(person.ask(sql))
+    bad: list[cells.Record] = []
     if any(each["name"] == KAFKA_ERROR for each in columns):
         bad = cells.records_of(person.ask(_BAD.format(table.sql(Side.TAIL))))
-    return {"columns": columns, "bad": bad}
+    return {"columns": columns, "snapshots": snapshots, "bad": bad}
 
 
 def names(person: Person) -> Document:
