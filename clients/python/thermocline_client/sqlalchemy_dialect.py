@@ -148,23 +148,23 @@ def _joined(element: Any) -> Iterator[Any]:
 class ThermoclineCompiler(PGCompiler):
     """Postgres' statements, where the engine reads them as Postgres does."""
 
-    def visit_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+    def visit_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> Any:
         return self._escaped(binary, operator, "(?s)", **kw) or super().visit_like_op_binary(
             binary, operator, **kw
         )
 
-    def visit_not_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+    def visit_not_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> Any:
         matches = self._escaped(binary, operator, "(?s)", **kw)
         if matches is None:
             return super().visit_not_like_op_binary(binary, operator, **kw)
         return f"NOT {matches}"
 
-    def visit_ilike_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+    def visit_ilike_op_binary(self, binary: Any, operator: Any, **kw: Any) -> Any:
         return self._escaped(binary, operator, "(?is)", **kw) or super().visit_ilike_op_binary(
             binary, operator, **kw
         )
 
-    def visit_not_ilike_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+    def visit_not_ilike_op_binary(self, binary: Any, operator: Any, **kw: Any) -> Any:
         matches = self._escaped(binary, operator, "(?is)", **kw)
         if matches is None:
             return super().visit_not_ilike_op_binary(binary, operator, **kw)
