@@ -134,21 +134,21 @@ class Tab(threading.Thread):
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         self._headers = {"cookie": cookie}
         self._page = page
-        self._stop = stop
+        self._ended = stop
         self.answers = 0
         #: Of an answer when it is here, in seconds.
         self.ages_s: list[float] = []
         self.errors: list[str] = []
 
     def run(self) -> None:
-        while not self._stop.is_set():
+        while not self._ended.is_set():
             try:
                 pause_s = self._ask()
             except (OSError, http.client.HTTPException) as error:
                 self.errors.append(repr(error))
                 self._connection.close()
                 pause_s = _PERIOD_S
-            self._stop.wait(pause_s)
+            self._ended.wait(pause_s)
         self._connection.close()
 
     def _ask(self) -> float:
@@ -302,10 +302,10 @@ class _Turns:
             before = self._used_s()
             began_s = time.monotonic()
             time.sleep(seconds)
-            asked = statements * (time.monotonic() - began_s) / _PERIOD_S
+            count = statements * (time.monotonic() - began_s) / _PERIOD_S
             used = self._used_s()
         for role in ("server", "console"):
-            value = (used[role] - before[role]) * 1000 / asked
+            value = (used[role] - before[role]) * 1000 / count
             self._report.figure(
                 f"a statement of tabs, {name}: {role}", value, "ms of processor"
             )

@@ -263,7 +263,7 @@ def test_superset_lists_charts_and_asks_in_its_lab(
         pytest.skip("no browser: install Debian's package chromium")
     python = python_with("console", PLAYWRIGHT)
     folder = Path(os.environ.get("THERMOCLINE_PICTURES", tmp_path))
-    shown = json.loads(
+    page = json.loads(
         output_of(server, python, program, "browser", superset, folder, str(answer["chart"]))
     )
-    assert {"443", "60", "22"} <= set(shown["cells"])
+    assert {"443", "60", "22"} <= set(page["cells"])
