@@ -151,9 +151,15 @@ class Tab(threading.Thread):
             self._ended.wait(pause_s)
         self._connection.close()
 
-    def _ask(self) -> float:
+    def _response(self) -> http.client.HTTPResponse:
         self._connection.request("GET", f"/api/{self._page}", headers=self._headers)
-        response = self._connection.getresponse()
+        return self._connection.getresponse()
+
+    def _ask(self) -> float:
+        try:
+            response = self._response()
+        except http.client.RemoteDisconnected:  # as browsers do where it was idle for long
+            response = self._response()
         body = response.read()
         if response.status not in (200, 304):
             self.errors.append(f"{response.status} {body[:200]!r}")
