@@ -60,6 +60,9 @@ KAFKA_HEADERS = "kafka_headers"
 KAFKA_VALUE = "kafka_value"
 KAFKA_ERROR = "kafka_error"
 
+#: Of a decoded change of a keyed table: ``u`` or ``d``. No column of any table.
+KAFKA_OP = "kafka_op"
+
 #: Columns that say which record a row came from.
 OFFSET_COLUMNS = frozenset((KAFKA_PARTITION, KAFKA_OFFSET))
 

@@ -1,9 +1,10 @@
-"""The watermark and its text form, versions 1 and 2 (docs/internals/watermark.md).
+"""The watermark and its text form, versions 1 to 3 (docs/internals/watermark.md).
 
 The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority.
 Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2
 has skipped records and is written only where there are some: a reader that does not know them would show them
-(docs/decisions/0007-ways-out.md).
+(docs/decisions/0007-ways-out.md). Version 3 is that of keyed tables: a reader that does not know them would show every change as
+a row (docs/decisions/0049-keyed-tables.md).
 Absent is never zero: a missing text is an error of the caller, not an empty watermark.
 
 One key for all that a record's decoding depends on: equal keys make equal rows of equal bytes.
@@ -24,6 +25,7 @@ from typing import Any
 from planner.errors import WatermarkUnreadable
 from planner.names import topic_address
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam.keys import Mode
 
 
 def era_after(mark: Watermark, decoding: str) -> str:
@@ -41,8 +43,8 @@ def era_after(mark: Watermark, decoding: str) -> str:
 #: Key of the text in the snapshot summary.
 SUMMARY_KEY = "thermocline.watermark"
 
-#: Without skipped records, and with them.
-TEXT_VERSIONS = (1, 2)
+#: Without skipped records, and with them; of keyed tables.
+TEXT_VERSIONS = (1, 2, 3)
 
 #: Texts longer than this are compressed: every metadata.json repeats every retained summary.
 COMPRESS_ABOVE_BYTES = 4096
@@ -54,11 +56,15 @@ _COMPRESSED_PREFIX = "z:"
 
 #: The outcomes of the first texts. A later one is written where there are some, so other texts stay as they are.
 _COUNTED_ALWAYS = ("rows", "dead", "skipped", "tombstones")
+_SAID_ALWAYS = ("rows", "skipped", "tombstones")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
     """Counts of outcomes in a range. Every committed record has exactly one outcome.
+
+    Of a keyed table's publish ``rows`` and ``deletes`` are the newest changes of their keys, ``superseded`` the others; of
+    changes that were only decoded, none are.
 
     Texts, metrics, messages and reports walk these fields: a new outcome is one more of them.
     """
@@ -67,6 +73,8 @@ class Outcomes:
     dead: int = 0
     skipped: int = 0
     tombstones: int = 0
+    superseded: int = 0
+    deletes: int = 0
 
     def __add__(self, other: Outcomes) -> Outcomes:
         return Outcomes(*map(add, self, other))
@@ -81,14 +89,21 @@ class Outcomes:
 
     @property
     def bad(self) -> int:
-        """Count the records that became neither a row nor a tombstone."""
-        return self.records - self.rows - self.tombstones
+        """Count the records that became neither a row, nor a change, nor a tombstone."""
+        changes = self.rows + self.superseded + self.deletes
+        return self.records - changes - self.tombstones
+
+    def folded(self, rows: int, deletes: int) -> Outcomes:
+        """Return the outcomes of the same records once changes are folded: so many are the newest of their key."""
+        changes = self.rows + self.superseded + self.deletes
+        superseded = changes - rows - deletes
+        return replace(self, rows=rows, deletes=deletes, superseded=superseded)
 
     @property
     def texts(self) -> list[str]:
-        """Say each count, for people: ``7 rows``, ``0 skipped``, ``1 tombstones``; dead ones where there are some."""
+        """Say each count, for people: ``7 rows``, ``0 skipped``, ``1 tombstones``; others where there are some."""
         counts = asdict(self).items()
-        return [f"{count:,} {name}" for name, count in counts if count or name != "dead"]
+        return [f"{count:,} {name}" for name, count in counts if count or name in _SAID_ALWAYS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +141,7 @@ class Watermark:
     ``outcomes`` counts the commit that carries this text, not the table. ``decoding`` and ``era`` are those of the
     newest publish (``planner.seam.watermark``), both empty where a program that did not know them wrote the text.
     ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
-    ``kafka`` is the binding's: a name in settings, which is no part of the text.
+    ``kafka`` is the binding's: a name in settings, which is no part of the text. ``mode`` is that of the table's rows.
     """
 
     cluster_id: str
@@ -145,6 +160,7 @@ class Watermark:
     era: str = ""
     publish: LastPublish | None = None
     kafka: str = field(default="", compare=False)
+    mode: Mode = "append"
 
     @property
     def publish_outcomes(self) -> Outcomes:
@@ -193,7 +209,7 @@ class Watermark:
 def format_watermark(watermark: Watermark) -> str:
     """Write the text form: canonical JSON, compressed above 4 KB."""
     document: dict[str, Any] = {
-        "v": 2 if watermark.skips else 1,
+        "v": 3 if watermark.mode == "upsert" else 2 if watermark.skips else 1,
         "cluster": watermark.cluster_id,
         "topics": {
             watermark.topic: {
@@ -209,7 +225,7 @@ def format_watermark(watermark: Watermark) -> str:
         "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
         **_counts(watermark.outcomes),
     }
-    if watermark.skips:
+    if document["v"] > 1:
         document["skips"] = [
             [skip.partition, skip.offset, skip.reason] for skip in watermark.skips
         ]
@@ -235,7 +251,7 @@ def parse_watermark(text: str) -> Watermark:
     # ``True`` equals 1.
     if version not in TEXT_VERSIONS or isinstance(version, bool):
         raise WatermarkUnreadable(
-            f"the watermark text has version {version!r} and this program reads versions 1 and 2; run a newer "
+            f"the watermark text has version {version!r} and this program reads versions 1 to 3; run a newer "
             f"Thermocline.",
             version=version,
         )
@@ -344,10 +360,11 @@ def _watermark(document: dict[str, Any]) -> Watermark:
         accepted=tuple(int(as_str(snapshot_id)) for snapshot_id in document["accepted"]),
         skips=tuple(
             Skip(as_int(partition), as_int(offset), as_str(reason))
-            for partition, offset, reason in (document["skips"] if document["v"] == 2 else ())
+            for partition, offset, reason in (document["skips"] if document["v"] > 1 else ())
         ),
         outcomes=_outcomes(document),
         publish=_last_publish(document.get("publish")),
         decoding=as_str(decoding),
         era=as_str(era),
+        mode="upsert" if document["v"] == 3 else "append",
     )

@@ -104,10 +104,10 @@ def test_ten_thousand_partitions_stay_small_and_read_back() -> None:
 
 
 def test_a_newer_version_is_refused_not_guessed() -> None:
-    for version in (3, True, "1", None):
+    for version in (4, True, "1", None):
         newer = json.loads(format_watermark(watermark(1))) | {"v": version}
         with pytest.raises(
-            WatermarkUnreadable, match=rf"has version {version!r} .* versions 1 and 2"
+            WatermarkUnreadable, match=rf"has version {version!r} .* versions 1 to 3"
         ):
             parse_watermark(json.dumps(newer))
 
@@ -119,6 +119,31 @@ def test_skips_make_version_2_which_older_readers_refuse() -> None:
     assert document["skips"] == [[0, 7, "no JSON"], [2, 1, ""]]
     assert value.skipped == ((0, 7), (2, 1))
     assert json.loads(format_watermark(watermark(1)))["v"] == 1
+
+
+def test_a_keyed_table_makes_version_3_which_older_readers_refuse() -> None:
+    counted = Outcomes(rows=3, skipped=1, superseded=5, deletes=2)
+    value = watermark(11, mode="upsert", outcomes=counted)
+    document = json.loads(format_watermark(value))
+    assert {key: document[key] for key in ("v", "skips", "rows", "superseded", "deletes")} == {
+        "v": 3,
+        "skips": [],
+        "rows": 3,
+        "superseded": 5,
+        "deletes": 2,
+    }
+    assert parse_watermark(format_watermark(value)) == value
+    skipping = replace(value, skips=(Skip(0, 7, "no key"),))
+    assert parse_watermark(format_watermark(skipping)) == skipping
+    assert counted.records == 11
+    assert counted.bad == 1
+
+
+def test_a_fold_leaves_every_record_one_outcome() -> None:
+    decoded = Outcomes(rows=7, skipped=1, deletes=3)
+    folded = decoded.folded(rows=4, deletes=2)
+    assert folded == Outcomes(rows=4, skipped=1, deletes=2, superseded=4)
+    assert folded.records == decoded.records
 
 
 def test_a_skip_names_a_record() -> None:
