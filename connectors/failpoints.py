@@ -47,9 +47,7 @@ def reach(name: Failpoint | KeyedPoint | MaintenancePoint) -> None:
         time.sleep(_POLL_S)
 
 
-def _stay_while_armed(
-    name: Failpoint | KeyedPoint | MaintenancePoint, marker: Path
-) -> None:
+def _stay_while_armed(name: Failpoint | KeyedPoint | MaintenancePoint, marker: Path) -> None:
     armed = Path(f"{marker}.armed")
     content = _content(armed)
     if content.partition("#")[0] != name:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.errors import BadBinding, InternalError, KeyInTwoPartitions, TieringConflict
+from planner.errors import InternalError, KeyInTwoPartitions, TieringConflict
 from planner.names import TableName
 from planner.seam.formats import bad_property
 from planner.seam.resolver import added_nothing
@@ -32,13 +32,13 @@ def check_delete_properties(table: TableName, properties: Mapping[str, str]) -> 
     for key, value in expected.items():
         text = properties.get(key, defaults[key])
         if text.lower() != value:
-            what = f"property {key} is {text!r}; a keyed table is tiered with {value}: set it so."
+            what = (
+                f"property {key} is {text!r}; a keyed table is tiered with {value}: set it so."
+            )
             raise bad_property(table, key, what)
 
 
-def two_partitions(
-    table: str, partition: int, offset: int, other: int
-) -> KeyInTwoPartitions:
+def two_partitions(table: str, partition: int, offset: int, other: int) -> KeyInTwoPartitions:
     """Return the error of a key whose change at ``offset`` of ``partition`` is not the only one: ``other`` has one, too."""
     return KeyInTwoPartitions(
         f"{table}: the key of offset {offset} of partition {partition} has a change in partition {other}, too, so which is "
