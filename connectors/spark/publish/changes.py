@@ -90,10 +90,8 @@ def folded(
         _forget(kept)
 
 
-def stage_changes(
-    session: SparkSession, table: TableName, run: str, fold: Fold, writing: WritePlan
-) -> None:
-    """Commit what ``fold`` replaces and what it appends, each to its branch of ``run``, which exists.
+def stage_deletes(session: SparkSession, table: TableName, run: str, fold: Fold) -> None:
+    """Commit the deletes of the rows that ``fold`` replaces to the branch of ``run``, which exists.
 
     Raises:
         KeyInTwoPartitions: the row that a change replaces is of another partition.
@@ -101,6 +99,10 @@ def stage_changes(
     if fold.rows + fold.deletes:
         _delete(session, table, run, fold)
     failpoints.reach("after_deletes")
+
+
+def stage_rows(table: TableName, run: str, fold: Fold, writing: WritePlan) -> None:
+    """Commit the rows of ``fold`` to the branch of ``run``, which exists."""
     if fold.rows:
         rows = fold.changes.where(F.col(KAFKA_OP) == "u").drop(KAFKA_OP)
         append_rows(rows.coalesce(writing.layout.tasks), table, run, writing)
