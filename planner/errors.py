@@ -241,3 +241,12 @@ def not_for_keyed(table: object, what: str, way: str) -> NotForKeyedTables:
         f"{table}: {what} is not for a keyed table, which has the newest row of each key alone; {way}.",
         table=str(table),
     )
+
+
+def keep_history(table: object, what: str) -> NotForKeyedTables:
+    """Say that ``what`` needs the changes of before, which a keyed table does not keep."""
+    return not_for_keyed(
+        table,
+        what,
+        "an append table of the same topic keeps every change: `thermocline create` one beside it",
+    )

@@ -90,7 +90,8 @@ class Outcomes:
     @property
     def bad(self) -> int:
         """Count the records that became neither a row, nor a change, nor a tombstone."""
-        return self.dead + self.skipped
+        changes = self.rows + self.superseded + self.deletes
+        return self.records - changes - self.tombstones
 
     def folded(self, rows: int, deletes: int) -> Outcomes:
         """Return the outcomes of the same records once changes are folded: so many are the newest of their key."""

@@ -12,11 +12,13 @@ lost) and a filter on a UUID fails.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
 
+from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION
+from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.plan import ALL_COLUMNS, CONSTANT_NAME, ColumnRead
 from planner.schema import TableSchema
@@ -35,11 +37,58 @@ class AccessFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """The tail of a keyed table's cut: changes, of which the newest of each ``key`` decides.
+
+    ``rows`` have the columns that are read, the key, partition, offset and ``kafka_op`` of every change of ``ranges``, and of no
+    other. ``superseded`` has partition, offset and ``next``, the offset of the following change of the same key, of changes
+    in and around them.
+    """
+
+    rows: tuple[SqlRelation, ...]
+    superseded: SqlRelation
+    key: tuple[str, ...]
+    ranges: tuple[OffsetRange, ...]
+
+    def select(self, names: Sequence[str], cold: Sequence[str]) -> list[str]:
+        """Return the SELECTs of ``names`` that together have the newest row of each key.
+
+        ``cold`` have an older row of some keys, one each at most. Every key of a change hides it there, whatever the change is
+        and whatever the statement looks for; and whichever change is the newest below the cut's end decides. So conditions of
+        the statement, permissions and masks belong above both.
+        """
+        columns = ", ".join(map(identifier, names))
+        changes = " UNION ALL ".join(each.sql for each in self.rows)
+        by_key = " AND ".join(
+            f"cold.{name} = newer.{name}" for name in map(identifier, self.key)
+        )
+        keys = ", ".join(map(identifier, self.key))
+        selects = [
+            f"SELECT {columns} FROM ({each}) AS cold ANTI JOIN (SELECT {keys} FROM ({changes})) AS newer "  # noqa: S608
+            f"ON {by_key}"
+            for each in cold
+        ]
+        winners = (
+            f"SELECT {columns} FROM ({changes}) AS change ANTI JOIN (SELECT * FROM ({self.superseded.sql}) "  # noqa: S608
+            f"WHERE {self._is_below_end}) AS later ON change.{KAFKA_PARTITION} = later.{KAFKA_PARTITION} "
+            f"AND change.{KAFKA_OFFSET} = later.{KAFKA_OFFSET} WHERE change.{KAFKA_OP} = 'u'"
+        )
+        return [*selects, winners]
+
+    @property
+    def _is_below_end(self) -> str:
+        """What holds of a change that another one of the same cut supersedes."""
+        stops = " ".join(f"WHEN {item.partition} THEN {item.stop}" for item in self.ranges)
+        return f"next < (CASE {KAFKA_PARTITION} {stops} END)"
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """Rows under a name: those of all sources together, with the names and types of ``schema``.
 
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No sources: no rows. ``access_filter``
-    is None where a statement sees all of it. ``reads`` are the columns that the sources have.
+    is None where a statement sees all of it. ``reads`` are the columns that the sources have. ``changes``: newer than the sources,
+    which then have the columns of a key too.
     """
 
     name: str
@@ -47,11 +96,20 @@ class Relation:
     sources: tuple[SqlRelation | ArrowRelation, ...] = ()
     access_filter: AccessFilter | None = None
     reads: ColumnRead = ALL_COLUMNS
+    changes: Changes | None = None
 
     @property
     def arrow(self) -> pa.Schema:
         schema = self.schema
         return self.reads.of(schema.arrow if isinstance(schema, TableSchema) else schema)
+
+    @property
+    def source_arrow(self) -> pa.Schema:
+        """What the sources have."""
+        if self.changes is None or self.reads.names is None:
+            return self.arrow
+        names = (*dict.fromkeys((*self.reads.names, *self.changes.key)),)
+        return replace(self, reads=ColumnRead(names), changes=None).arrow
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -76,18 +134,21 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
     clauses = []
     for number, relation in enumerate(relations):
         selects = []
+        schema = relation.source_arrow
         for position, source in enumerate(relation.sources):
             if isinstance(source, ArrowRelation):
                 if source.table.num_rows:
                     name = f"source_{number}_{position}"
                     rows = _copied(cursor, relation, source.table, name)
-                    selects.append(exact_select(relation.arrow, rows))
+                    selects.append(exact_select(schema, rows))
             elif source.is_native:
                 selects.append(source.sql)
             else:
                 rows = f"(\n{source.sql}\n)"
                 exact = relation.reads.floats_exact(source.without_nan, source.without_zero)
-                selects.append(exact_select(relation.arrow, rows, exact))
+                selects.append(exact_select(schema, rows, exact))
+        if relation.changes is not None:
+            selects = relation.changes.select(relation.arrow.names, selects)
         if relation.reads.has_constant:
             selects = [f"SELECT true AS {_CONSTANT}, * FROM ({select})" for select in selects]  # noqa: S608 - ours
         clauses.append(_clause(relation, selects))
@@ -168,7 +229,7 @@ def _copied(
     cursor.register("arrow_rows", table)
     try:
         cursor.execute(
-            f"CREATE TEMP TABLE {name} AS {exact_select(relation.arrow, 'arrow_rows')}"
+            f"CREATE TEMP TABLE {name} AS {exact_select(relation.source_arrow, 'arrow_rows')}"
         )
     finally:
         cursor.unregister("arrow_rows")
