@@ -169,7 +169,12 @@ def _bound(text: str | None) -> int | None:
 
 
 def is_compacted(clusters: Mapping[str, Mapping[str, str]], topic: str) -> bool:
-    """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``).
+    """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``). Raises as ``topic_settings``."""
+    return "compact" in topic_settings(clusters, topic)["cleanup.policy"]
+
+
+def topic_settings(clusters: Mapping[str, Mapping[str, str]], topic: str) -> dict[str, str]:
+    """Return the settings of ``topic``, by Kafka's names.
 
     Raises BadConfig as ``KafkaLog``; UnknownTopic or LogUnavailable also when the user may not describe the topic.
     """
@@ -177,7 +182,7 @@ def is_compacted(clusters: Mapping[str, Mapping[str, str]], topic: str) -> bool:
     admin = Admin.of(checked(settings_of(clusters, topic)))
     answer = admin.settings_of([topic], _TIMEOUT_S)[topic]
     try:
-        policy: str = answer.result(_TIMEOUT_S + 1)["cleanup.policy"].value
+        settings = answer.result(_TIMEOUT_S + 1)
     except KafkaException as error:
         raise translate(error.args[0], topic, acls="DescribeConfigs") from error
-    return "compact" in policy
+    return {name: entry.value for name, entry in settings.items() if entry.value is not None}

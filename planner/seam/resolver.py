@@ -182,7 +182,7 @@ def _why_refused(history: History, snapshot: Snapshot, watermark: Watermark) -> 
             return None
         case "overwrite":
             return _why_overwrite_is_refused(snapshot, watermark)
-        case "append" if _added_nothing(history, snapshot):
+        case "append" if added_nothing(history, snapshot):
             return None
         case "append" if snapshot.watermark_text is not None:
             return "it appended rows, under a watermark copied from another commit"
@@ -211,7 +211,7 @@ def _why_overwrite_is_refused(snapshot: Snapshot, watermark: Watermark) -> str |
     return None
 
 
-def _added_nothing(history: History, snapshot: Snapshot) -> bool:
+def added_nothing(history: History, snapshot: Snapshot) -> bool:
     """Whether an append shows by its totals that it added no rows (INSERT of an empty SELECT)."""
     parent = history.snapshots.get(snapshot.parent_id or 0)
     total = snapshot.count("total-records")
