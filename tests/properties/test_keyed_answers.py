@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from planner.errors import CutExpired
 from planner.names import Side
-from planner.offsets import OffsetVector
+from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import SqlRelation
 from planner.reading.filters import EVERYTHING, Condition, ScanFilter
 from planner.reading.needs import StatementNeeds
@@ -189,8 +189,15 @@ def relation_of(
     found = None
     if read.key:
         changed = bounded("tail", read.tail_names or CHANGES.names, read.tail)
-        found = Changes((changed,), SqlRelation("FROM superseded"), read.key, read.tail)
+        later = f"SELECT * FROM superseded WHERE {_below(read.tail)}"
+        found = Changes((changed,), SqlRelation(later), read.key)
     return Relation(NAME, SCHEMA, sources, grant, read.columns, found)
+
+
+def _below(ranges: Sequence[OffsetRange]) -> str:
+    """What holds of changes that another one of these ranges follows."""
+    stops = " ".join(f"WHEN {item.partition} THEN {item.stop}" for item in ranges)
+    return f"next < (CASE kafka_partition {stops} END)"
 
 
 def answer(
