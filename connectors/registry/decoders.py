@@ -234,7 +234,8 @@ class Decoders:
     ) -> Heritage | None:
         """Return what rows under one schema say of those under another. None: nothing, the records must be read again."""
         steps = conversions(before, after)
-        if steps is None or not isinstance(binding.format, AvroFormat):
+        is_avro = isinstance(binding.format, AvroFormat)
+        if steps is None or not is_avro or binding.upsert is not None:
             return None
         values = []
         for schema in (before, after):

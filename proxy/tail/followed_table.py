@@ -13,6 +13,7 @@ from planner.seam.binding import decoding_key
 from planner.seam.cut import HotSlice, TableCut
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
+from proxy.engine.segments import Segments
 from proxy.tail.budget import OutcomeTally, TailLimits, TailState
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
@@ -85,6 +86,13 @@ class FollowedTable:
         """Drop all rows, when no thread adds any; they are read anew."""
         with self.generation.writing:
             self.generation.clear()
+
+
+def generation_of(source: TailSource, segments: Segments) -> Generation:
+    """Return an empty generation for what is read of a topic."""
+    upsert = source.binding.upsert
+    keys = () if upsert is None else [each.name for each in upsert.columns(source.schema)]
+    return Generation(source.table, source.decoded_schema, segments, keys)
 
 
 def key_of(cut: TableCut) -> tuple[object, ...] | None:
@@ -216,7 +224,7 @@ def raise_undecodable(error: FederationError | None, ranges: Sequence[OffsetRang
     if isinstance(error, UndecodableRecord):
         partition, offset = error.facts["partition"], cast("int", error.facts["offset"])
         if any(at.partition == partition and at.start <= offset < at.stop for at in ranges):
-            raise UndecodableRecord(error.message, **error.facts) from error
+            raise type(error)(error.message, **error.facts) from error
 
 
 def late_fetch(

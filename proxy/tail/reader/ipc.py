@@ -271,7 +271,7 @@ class ReadJob:
         """
         with self._reading():
             batch = receive_batch(
-                self.channel, self.request.source.schema.arrow, timeout_s + _PATIENCE_S
+                self.channel, self.request.source.decoded_schema, timeout_s + _PATIENCE_S
             )
         if batch is not None:
             self.note_peak(batch.peak_bytes)
