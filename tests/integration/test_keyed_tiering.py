@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from connectors import failpoints
 from connectors.jobs.round import RoundResult, tier_once
+from connectors.registry.decoders import shipped_decoder
 from connectors.spark.metadata import identifier
 from connectors.spark.publish.target import SparkTieringTarget
 from planner.errors import (
@@ -30,7 +32,6 @@ from tests.harness.keyed_log import (
     Change,
     KeyedLog,
     KeyedRow,
-    open_change_decoder,
 )
 
 pytestmark = pytest.mark.spark
@@ -45,7 +46,7 @@ def devices(lake: SparkLake) -> BoundTable:
 
 
 def target(table: BoundTable, log: KeyedLog) -> SparkTieringTarget:
-    return table.target(log, decoder=open_change_decoder)
+    return table.target(log, decoder=partial(shipped_decoder, str(table.name)))
 
 
 def tier(table: BoundTable, log: KeyedLog) -> RoundResult:
