@@ -45,7 +45,9 @@ class FixedPerson(Person):
         error = self.state.get("error")
         if isinstance(error, Exception):
             raise error
-        if names := re.findall(r"\) AS (tails|seam|statements|sessions|catalogs|brokers)\b", sql):
+        if names := re.findall(
+            r"\) AS (tails|seam|statements|sessions|catalogs|brokers)\b", sql
+        ):
             return pa.table({name: [[{"state": "ok"}]] for name in names})
         return pa.table({"state": ["ok"], "n": [2**60]})
 

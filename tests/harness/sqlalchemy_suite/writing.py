@@ -120,7 +120,9 @@ def _fields(table: Any) -> pa.Schema:
     """Return the columns, with their comments where pyiceberg looks for them."""
     return pa.schema(
         [
-            pa.field(each.name, arrow_type(each.type), each.nullable, {"doc": each.comment or ""})
+            pa.field(
+                each.name, arrow_type(each.type), each.nullable, {"doc": each.comment or ""}
+            )
             for each in table.columns
         ]
     )
