@@ -236,7 +236,7 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
         why = "the tag and the mirror property disagree"
     elif tagged.sequence_number >= oldest.sequence_number:
         why = "the tag is newer than the snapshot"
-    elif _counts_differ(_before(oldest), _totals(tagged)):
+    elif _counts_differ(_before(oldest), _totals(tagged), text):
         why = "rows were added or removed by snapshots that expired"
     if why is not None or tagged is None or text is None:
         raise WatermarkMissing(
@@ -257,14 +257,18 @@ class _Totals:
     equality: int
 
 
-def _counts_differ(before: _Totals | None, tagged: _Totals | None) -> bool:
-    """Whether rows may have come or gone between the tagged snapshot and the oldest one that is left.
+def _counts_differ(before: _Totals | None, tagged: _Totals | None, text: str) -> bool:
+    """Whether rows may have come or gone between the tagged snapshot, of this watermark text, and the oldest one that is left.
 
     Row deletes leave the records as they are. A compaction drops deleted rows with their deletes, so as many live rows are
-    left in fewer records. Both together look like a rollback, and more records are those of an append.
+    left in fewer records. Both together look like a rollback, and more records are those of an append. A keyed table's publish
+    replaces rows, so to be rolled back over one looks like either alone.
     """
     if before is None or tagged is None:
         return True
+    mark = readable_watermark(text)
+    if mark is not None and mark.mode == "upsert":
+        return before != tagged
     is_compacted = (
         before.records < tagged.records
         and before.records - before.position == tagged.records - tagged.position

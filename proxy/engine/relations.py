@@ -18,7 +18,6 @@ import duckdb
 import pyarrow as pa
 
 from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION
-from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.plan import ALL_COLUMNS, CONSTANT_NAME, ColumnRead
 from planner.schema import TableSchema
@@ -40,15 +39,13 @@ class AccessFilter:
 class Changes:
     """The tail of a keyed table's cut: changes, of which the newest of each ``key`` decides.
 
-    ``rows`` have the columns that are read, the key, partition, offset and ``kafka_op`` of every change of ``ranges``, and of no
-    other. ``superseded`` has partition, offset and ``next``, the offset of the following change of the same key, of changes
-    in and around them.
+    ``rows`` have the columns that are read, the key, partition, offset and ``kafka_op`` of every change of the cut, and of no
+    other. ``superseded`` has partition and offset of those that a later one of the cut follows, of the same key.
     """
 
     rows: tuple[SqlRelation, ...]
     superseded: SqlRelation
     key: tuple[str, ...]
-    ranges: tuple[OffsetRange, ...]
 
     def select(self, names: Sequence[str], cold: Sequence[str]) -> list[str]:
         """Return the SELECTs of ``names`` that together have the newest row of each key.
@@ -58,6 +55,8 @@ class Changes:
         the statement, permissions and masks belong above both.
         """
         columns = ", ".join(map(identifier, names))
+        if not self.rows:
+            return [f"SELECT {columns} FROM ({each})" for each in cold]  # noqa: S608 - our names
         changes = " UNION ALL ".join(each.sql for each in self.rows)
         by_key = " AND ".join(
             f"cold.{name} = newer.{name}" for name in map(identifier, self.key)
@@ -69,17 +68,11 @@ class Changes:
             for each in cold
         ]
         winners = (
-            f"SELECT {columns} FROM ({changes}) AS change ANTI JOIN (SELECT * FROM ({self.superseded.sql}) "  # noqa: S608
-            f"WHERE {self._is_below_end}) AS later ON change.{KAFKA_PARTITION} = later.{KAFKA_PARTITION} "
+            f"SELECT {columns} FROM ({changes}) AS change ANTI JOIN ({self.superseded.sql}) AS later "  # noqa: S608
+            f"ON change.{KAFKA_PARTITION} = later.{KAFKA_PARTITION} "
             f"AND change.{KAFKA_OFFSET} = later.{KAFKA_OFFSET} WHERE change.{KAFKA_OP} = 'u'"
         )
         return [*selects, winners]
-
-    @property
-    def _is_below_end(self) -> str:
-        """What holds of a change that another one of the same cut supersedes."""
-        stops = " ".join(f"WHEN {item.partition} THEN {item.stop}" for item in self.ranges)
-        return f"next < (CASE {KAFKA_PARTITION} {stops} END)"
 
 
 @dataclass(frozen=True, slots=True)

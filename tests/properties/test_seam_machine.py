@@ -58,10 +58,11 @@ EVENTS: Counter[str] = Counter()
 
 class Seam(RuleBasedStateMachine):
     staged = Bundle("staged")
+    make_world: type[World] = World
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(partitions=2)
+        self.world = self.make_world(partitions=2)
         self.incarnations = 1
         self.unsound_steps = 0
 
@@ -380,7 +381,7 @@ class Seam(RuleBasedStateMachine):
                 EVENTS["rolled back to an answer"] += 1
                 return
         self.incarnations += 1
-        self.world = World(partitions=2, incarnation=self.incarnations)
+        self.world = self.make_world(partitions=2, incarnation=self.incarnations)
         EVENTS["bound anew"] += 1
 
     def is_sound(self, snapshot_id: int) -> bool:
@@ -503,10 +504,10 @@ SOMETIMES = (
 RARELY = ("recreated", "gap accepted", "foreign accepted", "covered", "TopicRecreated")
 
 
-def explore(examples: int, *, same: bool) -> None:
+def explore(examples: int, *, same: bool, machine: type[Seam] = Seam) -> None:
     EVENTS.clear()
     run_state_machine_as_test(
-        Seam,
+        machine,
         settings=settings(
             max_examples=examples,
             stateful_step_count=400,
