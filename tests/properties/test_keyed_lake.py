@@ -8,7 +8,8 @@ then may be gone (docs/limits.md).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from connectors.iceberg.live.files import LiveFiles
 from planner.errors import (
     BadBinding,
     CutExpired,
@@ -29,9 +31,14 @@ from planner.errors import (
     NotForKeyedTables,
     StalePlan,
 )
+from proxy.live.tables import LiveTables, check_has_files
+from proxy.query.cut import FreshnessContract
+from proxy.session import Deadline
 from tests.doubles.log import MemoryRecord
+from tests.fixtures.cold import IcebergCold
 from tests.harness.asking import duck
 from tests.harness.keyed_lake import DEVICES, KeyedLake
+from tests.harness.serving import SESSION
 
 #: What happened in all examples together.
 EVENTS: Counter[str] = Counter()
@@ -276,7 +283,9 @@ def test_a_cut_is_answered_by_no_snapshot_that_is_newer(lake: KeyedLake) -> None
     assert multiset(lake.ask("SELECT * FROM devices", cut=ticket.cut)) == then
     lake.store.expire(DEVICES, set())
     lake.board.refresh(DEVICES)
-    with pytest.raises(CutExpired, match="the table is keyed, and what it holds has newer rows"):
+    with pytest.raises(
+        CutExpired, match="the table is keyed, and what it holds has newer rows"
+    ):
         lake.ask("SELECT * FROM devices", cut=ticket.cut)
 
 
@@ -300,3 +309,22 @@ def test_a_mode_that_was_changed_is_refused(lake: KeyedLake) -> None:
     )
     with pytest.raises(BadBinding, match=r"property thermocline\.mode is append, but"):
         lake.store.pin(DEVICES)
+
+
+def test_the_rest_catalog_has_a_keyed_table_without_its_tail_alone(
+    lake: KeyedLake, iceberg: IcebergCold, tmp_path: Path
+) -> None:
+    files = LiveFiles(iceberg.store, {"lake": str(tmp_path)}, ttl_s=60)
+    live = LiveTables(lake.statements, files, ttl_s=60)
+    try:
+        with pytest.raises(NotForKeyedTables) as caught:
+            live.load(SESSION, DEVICES, Deadline(60))
+    finally:
+        live.stop()
+    assert caught.value.message == (
+        "lake.net.devices: the Iceberg REST catalog with the tail is not for a keyed table, which has the newest row of each "
+        "key alone; load it from the warehouse lake@cold, which has the rows that are tiered, or ask over Flight SQL."
+    )
+    contract = FreshnessContract.of(replace(SESSION, freshness="cold"))
+    cut = lake.statements.cutter.cut_table(DEVICES, contract, Deadline(60))
+    check_has_files(cut, contract)
