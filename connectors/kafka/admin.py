@@ -7,6 +7,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka
@@ -133,7 +134,7 @@ _TIMEOUT_S = 5.0
 
 
 class RetentionReader:
-    """Reads ``retention.ms`` and ``retention.bytes``. Its clients connect once it is made. Thread-safe."""
+    """Reads ``retention.ms``, ``retention.bytes`` and ``delete.retention.ms``. Its clients connect once it is made. Thread-safe."""
 
     def __init__(
         self, clusters: Mapping[str, Mapping[str, str]], timeout_s: float = _TIMEOUT_S
@@ -153,13 +154,24 @@ class RetentionReader:
             with contextlib.suppress(KafkaException, TimeoutError):
                 settings = answer.result(self._timeout_s + 1)
                 values = {key: entry.value for key, entry in settings.items()}
-                if "delete" in (values.get("cleanup.policy") or "delete"):
-                    milliseconds = _bound(values.get("retention.ms"))
-                    retentions[name] = LogRetention(
-                        seconds=None if milliseconds is None else milliseconds / 1000,
+                policy = values.get("cleanup.policy") or "delete"
+                retention = LogRetention()
+                if "delete" in policy:
+                    retention = replace(
+                        retention,
+                        seconds=_seconds(values.get("retention.ms")),
                         partition_bytes=_bound(values.get("retention.bytes")),
                     )
+                if "compact" in policy:
+                    deletes_s = _seconds(values.get("delete.retention.ms"))
+                    retention = replace(retention, deletes_s=deletes_s)
+                retentions[name] = retention
         return retentions
+
+
+def _seconds(text: str | None) -> float | None:
+    milliseconds = _bound(text)
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _bound(text: str | None) -> int | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from planner.errors import ShapeMismatch
+from planner.errors import BadBinding, ShapeMismatch
 from planner.names import shell_word
 from planner.offsets import OffsetRange, OffsetVector, cut_up, fair_share
 from planner.seam.binding import Binding, check_times
@@ -34,7 +34,7 @@ class TieringPlan:
     """One publish: the splits to read, and the watermark before and after.
 
     ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: new partitions
-    still enter the watermark.
+    still enter the watermark. Those of a rebuild begin where the log does, and its rows replace all of the table's.
     """
 
     pin: Pin
@@ -44,6 +44,7 @@ class TieringPlan:
     next: OffsetVector
     epochs: OffsetVector
     bytes_per_offset: float = 1.0
+    is_rebuild: bool = False
 
     @property
     def offsets(self) -> int:
@@ -95,4 +96,40 @@ def plan_tiering(
         next=OffsetVector.of((item.partition, item.stop) for item in chosen),
         epochs=bounds.epochs,
         bytes_per_offset=bytes_per_offset,
+    )
+
+
+def plan_rebuild(pin: Pin, bounds: LogBounds, split_rows: int) -> TieringPlan:
+    """Choose all that the log of a keyed table holds: each living key is still in a compacted one.
+
+    Neither a gap nor another shape is in the way, since no row of before stays.
+
+    Raises:
+        BadBinding: the table has a row for each record, and those that the log has lost would be gone.
+        LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
+    """
+    mark, binding = pin.watermark, pin.binding
+    if mark is None or binding is None:
+        raise ValueError(f"{pin.table} is not bound to a topic")
+    if binding.upsert is None:
+        raise BadBinding(
+            f"{pin.table}: only a keyed table can be rebuilt: this one has a row for each record, and of those that the log has "
+            f"lost nothing would be left.",
+            table=str(pin.table),
+        )
+    starts = {each.partition: each.log_start for each in bounds.partitions}
+    begun = {at: max(offset, starts.get(at, offset)) for at, offset in mark.next}
+    begun = {**starts, **begun}
+    untiered = check_log(pin.table, replace(mark, next=OffsetVector.of(begun.items())), bounds)
+    retained = [
+        OffsetRange(each.partition, starts[each.partition], each.stop) for each in untiered
+    ]
+    return TieringPlan(
+        pin=pin,
+        binding=binding,
+        splits=tuple(split for item in retained for split in cut_up(item, split_rows)),
+        start=mark,
+        next=OffsetVector.of((item.partition, item.stop) for item in retained),
+        epochs=bounds.epochs,
+        is_rebuild=True,
     )

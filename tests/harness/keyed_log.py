@@ -11,18 +11,16 @@ import json
 import random
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from planner.names import KAFKA_OP
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import Decoded, Decoder, Log, LogSubscription, TopicSource
-from planner.schema import RAW_SCHEMA, Column, TableSchema
-from planner.seam.binding import Binding, decoded_schema
+from planner.ports import Log, LogSubscription, TopicSource
+from planner.schema import RAW_SCHEMA, Column
+from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, PartitionBounds
 from planner.seam.keys import RecordKey, Upsert
-from planner.seam.watermark import Outcomes
 from tests.harness.generated_log import CLUSTER, TOPIC, TOPIC_ID
 
 KEYED = Binding(TOPIC, key=RecordKey("json"), upsert=Upsert(()))
@@ -141,32 +139,3 @@ def _batch(records: Sequence[Change]) -> pa.RecordBatch:
         ],
         RAW_SCHEMA,
     )
-
-
-@dataclass(frozen=True)
-class ChangeDecoder:
-    """Decodes what ``KeyedLog`` yields with the standard library."""
-
-    reads: ClassVar[frozenset[str]] = frozenset({"kafka_key", "kafka_value"})
-
-    schema: TableSchema
-    binding: Binding
-
-    def decode(self, batch: pa.RecordBatch) -> Decoded:
-        rows = []
-        for record in batch.to_pylist():
-            key, value = record.pop("kafka_key"), record.pop("kafka_value")
-            del record["kafka_headers"]
-            row = {} if value is None else json.loads(value)
-            rows.append(
-                record | row | {"id": json.loads(key), KAFKA_OP: "d" if value is None else "u"}
-            )
-        deletes = sum(row[KAFKA_OP] == "d" for row in rows)
-        return Decoded(
-            pa.RecordBatch.from_pylist(rows, decoded_schema(self.schema, self.binding)),
-            Outcomes(rows=len(rows) - deletes, deletes=deletes),
-        )
-
-
-def open_change_decoder(schema: TableSchema, binding: Binding) -> Decoder:
-    return ChangeDecoder(schema, binding)

@@ -23,7 +23,7 @@ def keyed(*keys: str, **options: Any) -> KeyedOptions:
     return KeyedOptions.of(keys, **(facts | options))
 
 
-def asked(**options: Any) -> NewTableOptions:
+def chosen(**options: Any) -> NewTableOptions:
     nothing = dict.fromkeys(each.name for each in fields(NewTableOptions))
     return NewTableOptions(**(nothing | {"mode": "append"} | options))
 
@@ -88,14 +88,16 @@ def test_a_key_that_is_one_value_fills_one_column_of_its_type() -> None:
             lambda: keyed("id", key_format="string").bound(Binding("flows"), VALUES, {}, ""),
             "--key-format string: such a key is one value, for one column of type string; --key names id.",
         ),
-        (lambda: asked(keys=("id",)).keyed(), "--key goes with --mode upsert."),
-        (lambda: asked(key_from="key").keyed(), "--key-from goes with --mode upsert."),
+        (lambda: chosen(keys=("id",)).keyed(), "--key goes with --mode upsert."),
+        (lambda: chosen(key_from="key").keyed(), "--key-from goes with --mode upsert."),
         (
-            lambda: asked(mode="upsert", keys=("id",), key_column="k").keyed(),
+            lambda: chosen(mode="upsert", keys=("id",), key_column="k").keyed(),
             "--key-column is for --mode append; in a keyed table keys fill the columns of --key.",
         ),
         (
-            lambda: asked(mode="upsert", keys=("id",), infer=True, envelope="debezium").keyed(),
+            lambda: chosen(
+                mode="upsert", keys=("id",), infer=True, envelope="debezium"
+            ).keyed(),
             "--infer takes columns from whole values, and with --envelope debezium the row is inside; give each column with "
             "--column.",
         ),
@@ -108,4 +110,4 @@ def test_options_that_do_not_go_together_say_what_to_type(attempt: Any, sentence
 
 
 def test_a_table_with_a_row_for_each_record_has_no_key() -> None:
-    assert asked().keyed() is None
+    assert chosen().keyed() is None

@@ -124,6 +124,7 @@ OF_OTHERS = {
     "thermocline/demo/broker.py _failed": "what the demo's broker prints",
     "connectors/kafka/log.py _TOPIC": "names of topics, at most 249 characters are looked at",
     "connectors/kafka/settings.py refused": "librdkafka's reason against the operator's settings",
+    "connectors/spark/publish/changes.py _TWO_PARTITIONS": "messages of the tierer's own executors",
     "connectors/spark/errors.py _REFUSED_BY_WRITER": "messages of the tierer's own JVM",
     "connectors/spark/errors.py _TOO_LARGE": "messages of the tierer's own JVM",
     "connectors/spark/errors.py _APART": "messages of the tierer's own JVM",

@@ -71,13 +71,13 @@ def folded(
     )
     # No column of a table has this name.
     groups = read.groupBy(*map(_named, keys)).agg(newest.alias(KAFKA_OP)).select(KAFKA_OP)
-    kept = groups.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    groups = groups.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
     try:
         change = F.col(KAFKA_OP)["change"]
         least, greatest = F.col(KAFKA_OP)["least"], F.col(KAFKA_OP)["greatest"]
         other = F.when(least == change[KAFKA_PARTITION], greatest).otherwise(least)
         at = F.struct(change[KAFKA_PARTITION], change[KAFKA_OFFSET], other)
-        counts = kept.agg(
+        counts = groups.agg(
             F.count_if(change[KAFKA_OP] == "u"),
             F.count_if(change[KAFKA_OP] == "d"),
             F.max(F.when(least != greatest, at)),
@@ -85,15 +85,13 @@ def folded(
         [(rows, deletes, apart)] = counts.collect()
         if apart is not None:
             raise two_partitions(str(table), *apart)
-        yield Fold(kept.select(f"{KAFKA_OP}.change.*"), keys, rows, deletes)
+        yield Fold(groups.select(f"{KAFKA_OP}.change.*"), keys, rows, deletes)
     finally:
-        _forget(kept)
+        _forget(groups)
 
 
-def stage_changes(
-    session: SparkSession, table: TableName, run: str, fold: Fold, writing: WritePlan
-) -> None:
-    """Commit what ``fold`` replaces and what it appends, each to its branch of ``run``, which exists.
+def stage_deletes(session: SparkSession, table: TableName, run: str, fold: Fold) -> None:
+    """Commit the deletes of the rows that ``fold`` replaces to the branch of ``run``, which exists.
 
     Raises:
         KeyInTwoPartitions: the row that a change replaces is of another partition.
@@ -101,6 +99,10 @@ def stage_changes(
     if fold.rows + fold.deletes:
         _delete(session, table, run, fold)
     failpoints.reach("after_deletes")
+
+
+def stage_rows(table: TableName, run: str, fold: Fold, writing: WritePlan) -> None:
+    """Commit the rows of ``fold`` to the branch of ``run``, which exists."""
     if fold.rows:
         rows = fold.changes.where(F.col(KAFKA_OP) == "u").drop(KAFKA_OP)
         append_rows(rows.coalesce(writing.layout.tasks), table, run, writing)
@@ -145,8 +147,8 @@ def _named(name: str) -> Column:
     return F.col(quoted((name,)))
 
 
-def _forget(kept: DataFrame) -> None:
+def _forget(groups: DataFrame) -> None:
     """Free the executors' disks now: else they are once Java has collected the frame."""
     with contextlib.suppress(Py4JError):
-        plan: Any = kept._jdf.queryExecution().logical()
+        plan: Any = groups._jdf.queryExecution().logical()
         plan.rdd().unpersist(False)

@@ -214,7 +214,8 @@ def decide_publish(staged: Staged, state: TableState, evidence: Evidence) -> Wat
     _check_same_binding(plan, binding)
     history = with_statistics(state.history, head, evidence)
     check_publish(plan, history, head)
-    if plan.binding.upsert is not None and staged.base is not None:
+    is_keyed = plan.binding.upsert is not None and not plan.is_rebuild
+    if is_keyed and staged.base is not None:
         check_rows_of(staged.base, history, head, plan.pin.table)
     return advance(plan, staged.outcomes, run=staged.reference, head=head)
 

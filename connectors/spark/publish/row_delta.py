@@ -1,4 +1,5 @@
-"""Publishes what is staged of a keyed table: one row delta of the deletes of one branch and the rows of another.
+"""Publishes what is staged of a keyed table: one row delta of the deletes of one branch and the rows of another; or, of a
+rebuild, the rows alone in place of all others.
 
 Iceberg's own checks know nothing of keys: two tierers that insert the same keys, none of them in cold, would both commit. The
 validator of ``WatermarkCommits`` refuses the second, ``planner.tiering.keyed`` rows that others changed, and Iceberg files that a
@@ -9,6 +10,7 @@ file through.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -27,21 +29,27 @@ from planner.tiering.keyed import RowCount
 def replace_staged(
     session: SparkSession, staged: Staged, transaction: Any, state: TableState
 ) -> Any:
-    """Return a row delta of what is staged; an append without files where nothing is.
+    """Return a row delta of what is staged; an append without files where nothing is, and an overwrite of all for a rebuild.
 
     Raises:
         SnapshotExpired: a branch was removed. Nothing was published; plan again.
         InternalError: a staged delete does not name its data file.
     """
     deletes, rows = _deletes(staged, state), _rows(staged, state)
-    if deletes is None and rows is None:
-        return transaction.newAppend()
     table = transaction.table()
-    update = transaction.newRowDelta().validateFromSnapshot(staged.base)
+    if staged.plan.is_rebuild:
+        everything = java(session).org.apache.iceberg.expressions.Expressions.alwaysTrue()
+        update = transaction.newOverwrite().overwriteByRowFilter(everything)
+        add = update.addFile
+    elif deletes is None and rows is None:
+        return transaction.newAppend()
+    else:
+        update = transaction.newRowDelta().validateFromSnapshot(staged.base)
+        add = update.addRows
     if rows is not None:
         metrics = LeadingMetrics(session, table)
         for file in each(table.snapshot(rows.snapshot_id).addedDataFiles(table.io())):
-            update.addRows(metrics.completed(file))
+            add(metrics.completed(file))
         update.set(SOURCE_SNAPSHOT, str(rows.snapshot_id))
     if deletes is not None:
         changes = table.snapshot(deletes.snapshot_id)
@@ -68,6 +76,8 @@ def verify_rows(staged: Staged, state: TableState, published: Snapshot) -> None:
     table = staged.plan.pin.table
     head = state.history.snapshots[state.head or 0]
     count = RowCount.of(table, head, _deletes(staged, state), _rows(staged, state))
+    if staged.plan.is_rebuild:
+        count = replace(count, hit=count.before)
     count.check(table, published)
 
 

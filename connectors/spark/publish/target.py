@@ -18,7 +18,7 @@ from connectors.registry.following import SchemaFollower
 from connectors.registry.shipping import Shipment
 from connectors.spark.errors import java_errors
 from connectors.spark.metadata import TableState, identifier, load_state, load_table, survey
-from connectors.spark.publish.changes import folded, stage_changes
+from connectors.spark.publish.changes import folded, stage_deletes, stage_rows
 from connectors.spark.publish.data_folder import TableFolder, data_folder
 from connectors.spark.publish.publish import WatermarkCommits, append_staged, decide_publish
 from connectors.spark.publish.row_delta import replace_staged, verify_rows
@@ -206,7 +206,9 @@ class SparkTieringTarget:
             total = self._total(reader)
             if total.needs:
                 return total
-            stage_changes(self.session, self.table, reader.run, fold, writing)
+            if not plan.is_rebuild:
+                stage_deletes(self.session, self.table, reader.run, fold)
+            stage_rows(self.table, reader.run, fold, writing)
         if fold.rows:
             self._check_staged(reader.run, fold.rows)
         return replace(total, outcomes=total.outcomes.folded(fold.rows, fold.deletes))
