@@ -42,6 +42,7 @@ NAVIGATION = {
         "records",
         "json-types",
         "avro-types",
+        "change-data",
         "comparison",
         "../benchmarks/README",
     ],

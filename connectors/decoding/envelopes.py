@@ -87,7 +87,7 @@ def around(envelope: Envelope, fields: tuple[Field, ...]) -> tuple[Field, ...]:
 def opened(envelope: Envelope, fields: Sequence[Field], columns: Sequence[pa.Array]) -> Opened:
     """Take rows of ``fields`` out of what was read as the fields of ``around``."""
     if envelope == "debezium":
-        return _event(fields, *columns)
+        return _event(*columns)
     if envelope == "debezium-flat":
         return _flat(fields, columns)
     return Opened(columns)
@@ -97,7 +97,7 @@ def _text(name: str) -> Field:
     return Field(name, "string", pa.string(), False, (name,))
 
 
-def _event(fields: Sequence[Field], ops: pa.Array, after: pa.Array) -> Opened:
+def _event(ops: pa.Array, after: pa.Array) -> Opened:
     is_row = pc.is_in(ops, value_set=_ROWS)
     is_delete = pc.fill_null(pc.equal(ops, _DELETE), False)
     errors: dict[int, Unfit] = {}
@@ -105,8 +105,11 @@ def _event(fields: Sequence[Field], ops: pa.Array, after: pa.Array) -> Opened:
         errors[at] = _no_row(ops[at].as_py())
     for at in _indices(pc.and_(is_row, after.is_null())):
         errors[at] = Unfit("after", f"it is null, and the operation {ops[at]} says a row")
-    columns = after.flatten() if fields else []
-    return Opened(columns, is_delete if pc.any(is_delete).as_py() else None, errors)
+    if pc.any(pc.and_(is_delete, after.is_valid())).as_py():
+        # A delete has no row, also where its event has one.
+        index = pc.if_else(is_delete, None, pa.array(range(len(after)), pa.int64()))
+        after = after.take(index)
+    return Opened(after.flatten(), is_delete if pc.any(is_delete).as_py() else None, errors)
 
 
 def _no_row(op: str | None) -> Unfit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -93,42 +94,58 @@ class _EitherJson:
     def __init__(self, records: RecordReader, values: RecordReader) -> None:
         self.fields = records.fields
         self.reads = records.reads
-        self._both = (records, values)
+        self._by_name = records
+        self._alone = values
 
     def read(self, batch: pa.RecordBatch) -> Portion:
         """See ``RecordReader.read``."""
         keys = batch.column(KAFKA_VALUE)
-        first, other = self._both if self._has_fields(keys) else reversed(self._both)
-        portion = first.read(batch)
-
-        def exactly(at: int) -> tuple[Any, ...]:
-            try:
-                return portion.exactly(at)
-            except Unfit:
-                one = _one(other, keys[at])
-                if one is None:
-                    raise
-                return one
-
-        return replace(portion, exactly=exactly)
+        reader = self._by_name if self._have_fields(keys) else self._alone
+        return replace(reader.read(batch), exactly=lambda at: self._exactly(keys[at].as_py()))
 
     def names(self, raw: bytes) -> frozenset[str]:
         """See ``RecordReader.names``."""
-        return self._both[0].names(raw)
+        return self._by_name.names(raw)
 
-    def _has_fields(self, keys: pa.Array) -> bool:
-        """Return whether the first of them is an object with the field."""
+    def _have_fields(self, keys: pa.Array) -> bool:
+        """Return whether the first of them is an object with the field: then most are."""
         present = keys.drop_null()
-        return len(present) > 0 and _one(self._both[0], present[0]) is not None
+        if not len(present):
+            return False
+        try:
+            _one(self._by_name, present[0].as_py())
+        except Unfit:
+            return False
+        return True
+
+    def _exactly(self, key: bytes) -> tuple[Any, ...]:
+        first, other = self._alone, self._by_name
+        if key.lstrip().startswith(b"{"):
+            first, other = other, first
+        try:
+            return _one(first, key)
+        except Unfit:
+            with contextlib.suppress(Unfit):
+                return _one(other, key)
+            raise
 
 
-def _one(reader: RecordReader, key: pa.Scalar) -> tuple[Any, ...] | None:
-    """Read one key, or return None: it is none of these."""
-    alone = pa.array([key.as_py()], pa.binary())
-    portion = reader.read(pa.RecordBatch.from_arrays([alone], names=[KAFKA_VALUE]))
-    if not portion.doubtful:
-        return tuple(column[0].as_py() for column in portion.columns)
-    try:
+def _one(reader: RecordReader, key: bytes) -> tuple[Any, ...]:
+    """Read one key. Raises Unfit."""
+    alone = pa.RecordBatch.from_arrays([pa.array([key], pa.binary())], names=[KAFKA_VALUE])
+    portion = reader.read(alone)
+    if portion.doubtful:
         return portion.exactly(0)
-    except Unfit:
-        return None
+    return tuple(_value(column) for column in portion.columns)
+
+
+def _value(column: pa.Array) -> Any:
+    """Return the one value of a column as ``arrays.exact_leaf`` takes it."""
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    elif pa.types.is_timestamp(kind):
+        column = column.view(pa.int64())
+    elif pa.types.is_date32(kind):
+        column = column.view(pa.int32())
+    return column[0].as_py()

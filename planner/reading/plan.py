@@ -174,8 +174,8 @@ def plan_rows(
 ) -> TableRead:
     """Decide which rows of a side are read, all columns of them.
 
-    ``records_only``: without cold rows that came from no record. Of a keyed table's tail all changes are read whatever ``rows``
-    says: one that does not matter itself is the newest of its key, or hides an older row.
+    ``records_only``: without cold rows that came from no record. Of a keyed table's tail ``rows`` leaves out nothing: a change that
+    does not matter itself is the newest of its key, or hides an older row.
 
     Raises:
         NotForKeyedTables: a part of a keyed table's rows by their offsets is asked for.

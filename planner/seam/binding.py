@@ -196,6 +196,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
             what = f"unknown property {key}; known are {', '.join(names)} and {last}."
             raise bad_property(table, key, what)
     has_no_key = properties.keys().isdisjoint(KEY_OPTIONS)
+    upsert = Upsert.parse(table, properties)
     return Binding(
         topic=properties[TOPIC],
         format=record_format.parse(table, properties),
@@ -204,7 +205,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         max_tail_bytes=count_property(table, properties, MAX_TAIL_BYTES),
         kafka=_cluster(table, properties),
         key=None if has_no_key else RecordKey.parse(table, properties),
-        upsert=Upsert.parse(table, properties),
+        upsert=upsert,
     )
 
 

@@ -177,6 +177,8 @@ def _check_passes(
 
 
 def _why_refused(history: History, snapshot: Snapshot, watermark: Watermark) -> str | None:
+    if watermark.mode == "upsert" and snapshot.count("added-equality-deletes"):
+        return "added equality deletes, after which no summary says how many rows of a keyed table there are"
     match snapshot.operation:
         case "replace" | "delete":
             return None

@@ -50,9 +50,9 @@ class Changes:
     def select(self, names: Sequence[str], cold: Sequence[str]) -> list[str]:
         """Return the SELECTs of ``names`` that together have the newest row of each key.
 
-        ``cold`` have an older row of some keys, one each at most. Every key of a change hides it there, whatever the change is
-        and whatever the statement looks for; and whichever change is the newest below the cut's end decides. So conditions of
-        the statement, permissions and masks belong above both.
+        ``cold`` have an older row of some keys, one each at most. A change of its key hides it there, also a delete, and also one
+        that the statement does not look for; and of the changes of a key the newest below the cut's end decides. So conditions
+        of the statement, permissions and masks belong above both.
         """
         columns = ", ".join(map(identifier, names))
         if not self.rows:

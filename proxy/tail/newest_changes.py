@@ -19,9 +19,9 @@ from planner.schema import size_of
 #: Hidden column of a generation: of the change before of the row's key, in its partition; NULL: the tail has none.
 PREVIOUS = pa.field("kafka_previous", pa.int64())
 
-#: Of CPython 3.11 to 3.13, 64 bits: an entry of a dictionary that is half full, its offset, an object for each value of the key.
-_ENTRY_BYTES = 130
-_VALUE_BYTES = 50
+#: Most that tracemalloc counted (CPython 3.11): an entry of a dictionary with its offset, an object for each value of the key.
+_ENTRY_BYTES = 75
+_VALUE_BYTES = 45
 
 _PARTITION_BITS = 32
 _PARTITION = (1 << _PARTITION_BITS) - 1

@@ -152,7 +152,8 @@ def _decimal(field: Field, value: Any, _: Fallback) -> Decimal:
         scale, digits = field.scale, value
         if isinstance(value, dict):
             # Debezium's VariableScaleDecimal.
-            scale, digits = _integer(_INT, value.get("scale"), refuse), value.get("value")
+            of_scale = Field(f"{field.path}.scale", "int", pa.int32(), required=False)
+            scale, digits = _integer(of_scale, value.get("scale"), refuse), value.get("value")
         if scale is not None:
             if not is_string(digits):
                 raise _expected(field, digits, "a decimal's digits in base64")
@@ -370,9 +371,6 @@ def _struct(field: Field, value: Any, fallback: Fallback) -> tuple[Any, ...]:
         raise _expected(field, value, "an object")
     return _members(field.children, value, fallback)
 
-
-#: Of the scale beside a decimal's digits.
-_INT = Field("scale", "int", pa.int32(), required=False)
 
 _READ: dict[str, _Read] = {
     "boolean": _boolean,
