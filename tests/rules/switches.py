@@ -973,6 +973,8 @@ SWITCHES = (
         '("after",), None, fields)',
         '("before",), None, fields)',
         (f"{CHANGES}::test_before_is_no_part_of_a_change",),
+    ),
+    Switch(
         "R9",
         "replace rows that another writer changed since their keys were looked up",
         "planner/tiering/keyed.py",
