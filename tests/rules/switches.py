@@ -22,6 +22,8 @@ HERITAGE = "tests/unit/test_tail_heritage.py"
 LAST_ENDS = "tests/unit/test_last_ends.py"
 SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
+CHANGES = "tests/unit/test_changes_decoder.py"
+CHANGES_TAIL = "tests/unit/test_changes_tail.py"
 
 
 @dataclass(frozen=True)
@@ -904,5 +906,71 @@ SWITCHES = (
         "and epoch > earlier",
         "and False",
         (f"{LAST_ENDS}::test_a_lower_end_is_stale_unless_a_newer_leader_tells_it[7-2-None]",),
+    ),
+    Switch(
+        "R1",
+        "keep the first change of a batch for the newest of its key",
+        "proxy/tail/newest_changes.py",
+        "adding[key] = offset << _PARTITION_BITS | partition",
+        "adding.setdefault(key, offset << _PARTITION_BITS | partition)",
+        (f"{CHANGES_TAIL}::test_each_change_supersedes_the_one_before_it",),
+    ),
+    Switch(
+        "R11",
+        "take a key's change for new in another partition",
+        "proxy/tail/newest_changes.py",
+        "if last & _PARTITION != partition:",
+        "if False:",
+        (
+            f"{CHANGES_TAIL}::"
+            "test_a_key_in_two_partitions_is_refused_and_nothing_of_its_batch_counts",
+        ),
+    ),
+    Switch(
+        "R12",
+        "wait for Debezium's own delete",
+        "connectors/decoding/changes.py",
+        "deletes = set(_indices(values.is_null()))",
+        "deletes = set(_indices(values.is_null())) if envelope == 'none' else set()",
+        tuple(
+            f"{CHANGES}::test_a_null_value_is_a_delete_in_every_envelope[{envelope}]"
+            for envelope in ("debezium", "debezium-flat")
+        ),
+    ),
+    Switch(
+        "R14",
+        "tell keys apart by more than their values",
+        "proxy/tail/newest_changes.py",
+        "return _hashable(columns[0])",
+        "return map(id, _hashable(columns[0]))",
+        tuple(
+            f"{CHANGES_TAIL}::test_keys_are_the_same_by_their_values[{kind}]"
+            for kind in ("uuid", "decimal")
+        ),
+    ),
+    Switch(
+        "R15",
+        "take the placeholder of a value for the value",
+        "connectors/decoding/changes.py",
+        "for index, unfit in unavailable(fields, changes.columns):",
+        "for index, unfit in ():",
+        (f"{CHANGES}::test_a_value_that_its_source_left_out_is_an_error_of_its_own[string]",),
+    ),
+    Switch(
+        "R15",
+        "leave a column as it was where a change has NULL",
+        "connectors/decoding/envelopes.py",
+        "return Opened(after.flatten(),",
+        "return Opened([each.fill_null(each.drop_null()[0]) if len(each.drop_null()) else each "
+        "for each in after.flatten()],",
+        (f"{CHANGES}::test_a_column_that_becomes_null_is_null",),
+    ),
+    Switch(
+        "R16",
+        "take the row from before a change",
+        "connectors/decoding/envelopes.py",
+        '("after",), None, fields)',
+        '("before",), None, fields)',
+        (f"{CHANGES}::test_before_is_no_part_of_a_change",),
     ),
 )

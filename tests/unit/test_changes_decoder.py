@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.decoding.changes import ChangeDecoder
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import Writers
 from planner.errors import BadBinding, UndecodableRecord, ValueUnavailable
@@ -85,6 +86,11 @@ def test_a_null_value_is_a_delete_in_every_envelope(envelope: str) -> None:
     assert changes(SCHEMA, keyed_binding(SCHEMA, envelope), (KEY, None)) == [
         (0, "d", 1, None, None)
     ]
+
+
+def test_a_column_that_becomes_null_is_null() -> None:
+    records = [(KEY, event("c", ROW)), (KEY, event("u", {"id": 1, "n": None, "name": None}))]
+    assert changes(SCHEMA, EVENTS, *records)[1] == (1, "u", 1, None, None)
 
 
 def test_flat_records_are_rows_and_those_marked_as_deleted_are_deletes() -> None:
@@ -438,6 +444,7 @@ def test_changes_have_the_schema_that_is_agreed_and_metadata_of_their_records() 
     times = keyed_schema(ID, Column(7, "kafka_key", pa.binary()), NAME, N)
     binding = keyed_binding(times)
     decoder = decoder_for("lake.net.t", times, binding)
+    assert isinstance(decoder, ChangeDecoder)
     batch = raw((KEY, ROW), (KEY, None))
     rows = decoder.decode(batch).rows
     assert rows.schema.equals(decoded_schema(times, binding), check_metadata=True)
@@ -483,7 +490,11 @@ PLACEHOLDERS: list[tuple[pa.DataType, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value"), PLACEHOLDERS, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    PLACEHOLDERS,
+    ids=["string", "json", "binary", *(f"list {at}" for at in range(6)), "map"],
+)
 def test_a_value_that_its_source_left_out_is_an_error_of_its_own(kind: Any, value: Any) -> None:
     schema = keyed_schema(ID, Column(5, "big", kind))
     for envelope in ("debezium", "debezium-flat"):

@@ -148,6 +148,24 @@ def test_the_newest_changes_are_a_dictionarys_at_every_end_and_every_watermark(
         engine.close()
 
 
+def test_each_change_supersedes_the_one_before_it() -> None:
+    engine = duckdb.connect()
+    tail = generation(engine)
+    tail.begin([(0, 0)], ())
+    log: Log = [(1, "u"), (1, "d"), (2, "u"), (1, "u"), None, (1, "u")]
+    tail.add([OffsetRange(0, 0, 6)], [batch(0, 0, log)])
+    ends = [winners(engine, tail, [OffsetRange(0, 0, end)]) for end in range(7)]
+    assert ends == [
+        {},
+        {1: (0, "u")},
+        {1: (1, "d")},
+        {1: (1, "d"), 2: (2, "u")},
+        {1: (3, "u"), 2: (2, "u")},
+        {1: (3, "u"), 2: (2, "u")},
+        {1: (5, "u"), 2: (2, "u")},
+    ]
+
+
 def refuse() -> None:
     raise TopicRecreated("t: another topic.", topic="t")
 
