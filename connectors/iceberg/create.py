@@ -147,20 +147,21 @@ def create_table(
         replace(each, required=True) if each.name in new.key else each for each in new.columns
     ]
     all_columns = _all_columns(table, columns, binding)
-    schema = _schema(all_columns, new.key)
+    schema = _schema(all_columns)
+    numbered = table_schema(table, schema, None)
+    if binding.upsert is not None:
+        key = ids_at([(name,) for name in new.key], numbered)
+        binding = replace(binding, upsert=replace(binding.upsert, key=key))
+        check_keyed(str(table), replace(numbered, identifier=frozenset(key)), binding)
+        schema = Schema(*schema.fields, identifier_field_ids=list(key))
     spec = partition_spec(table, schema, new.partition_by)
     order = sort_order(table, schema, new.sort_by or tuple(map(spelled, new.key)))
-    numbered = table_schema(table, schema, None)
     units = units_by_id(new.columns, numbered)
     of_fields = replace(binding.format, epoch_units=units, floors=ids_at(new.floors, numbered))
     binding = replace(binding, format=of_fields)
     if binding.key is not None and binding.upsert is None:
         [column] = ids_at([(new.key_column,)], numbered)
         binding = replace(binding, key=replace(binding.key, column=column))
-    if binding.upsert is not None:
-        key = ids_at([(name,) for name in new.key], numbered)
-        binding = replace(binding, upsert=replace(binding.upsert, key=key))
-        check_keyed(str(table), numbered, binding)
     first = replace(first, shape=binding.shape, mode=binding.mode)
     all_properties = {
         **DEFAULT_PROPERTIES,
@@ -270,7 +271,7 @@ def _all_columns(table: TableName, columns: Sequence[Column], binding: Binding) 
     return schema
 
 
-def _schema(columns: TableSchema, key: Sequence[str]) -> Schema:
+def _schema(columns: TableSchema) -> Schema:
     # Catalogs assign ids again, a level at a time from 1, as is done here: the name mapping and the epoch
     # units refer to them.
     ids = itertools.count(1)
@@ -283,9 +284,7 @@ def _schema(columns: TableSchema, key: Sequence[str]) -> Schema:
         )
         for column in columns.columns
     ]
-    numbered = [nested_field(field, ids) for field in fields]
-    identifier = [field.field_id for field in numbered if field.name in key]
-    return assign_fresh_schema_ids(Schema(*numbered, identifier_field_ids=identifier))
+    return assign_fresh_schema_ids(Schema(*(nested_field(field, ids) for field in fields)))
 
 
 def _name_mapping(schema: Schema, columns: Sequence[Column]) -> NameMapping:

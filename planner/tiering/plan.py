@@ -73,10 +73,11 @@ def plan_tiering(
         raise ValueError(f"{pin.table} is not bound to a topic")
     if not pin.binding.gives_rows_of(pin.watermark.shape, pin.schema):
         check_times(str(pin.table), pin.schema, pin.binding)
+        way = "shape accept" if pin.binding.upsert is None else "rebuild"
         raise ShapeMismatch(
             f"{pin.table}: rows below the watermark were decoded with shape {pin.watermark.shape}, the binding "
             f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode, epoch units or floors "
-            f"changed); restore the table properties, or move the shape on purpose with `thermocline shape accept "
+            f"changed); restore the table properties, or move the shape on purpose with `thermocline {way} "
             f"{shell_word(pin.table)}`.",
             table=str(pin.table),
             held=pin.watermark.shape,

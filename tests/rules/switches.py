@@ -24,6 +24,7 @@ SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
 CHANGES = "tests/unit/test_changes_decoder.py"
 CHANGES_TAIL = "tests/unit/test_changes_tail.py"
+KEYED_PUBLISH = "tests/unit/test_keyed_publish.py"
 
 
 @dataclass(frozen=True)
@@ -972,5 +973,51 @@ SWITCHES = (
         '("after",), None, fields)',
         '("before",), None, fields)',
         (f"{CHANGES}::test_before_is_no_part_of_a_change",),
+    ),
+    Switch(
+        "R9",
+        "replace rows that another writer changed since their keys were looked up",
+        "planner/tiering/keyed.py",
+        "if following != base:",
+        "if False:",
+        (
+            f"{KEYED_PUBLISH}::test_rows_that_another_writer_changed_are_a_conflict[between0]",
+            f"{KEYED_PUBLISH}::test_rows_that_another_writer_changed_are_a_conflict[between2]",
+            f"{KEYED_PUBLISH}::test_what_expiry_hides_is_a_conflict",
+        ),
+    ),
+    Switch(
+        "R9",
+        "publish any number of rows",
+        "planner/tiering/keyed.py",
+        "if after != self.before - self.hit + self.appended:",
+        "if False:",
+        (f"{KEYED_PUBLISH}::test_a_table_with_another_number_of_rows_is_not_published",),
+    ),
+    Switch(
+        "R13",
+        "tier on where the log may have lost deletes",
+        "planner/tiering/triggers.py",
+        "if survey.rows and deletes_s is not None and age_s > deletes_s:",
+        "if False:",
+        (
+            "tests/unit/test_triggers.py::test_deletes_that_a_compacted_log_may_have_lost_are_an_error",
+        ),
+    ),
+    Switch(
+        "R17",
+        "take all positions of a vector for new ones",
+        "planner/tiering/keyed.py",
+        'return added - (snapshot.count("removed-position-deletes") or 0)',
+        "return added",
+        (f"{KEYED_PUBLISH}::test_a_table_has_the_rows_before_less_those_hit_and_the_new_ones",),
+    ),
+    Switch(
+        "R17",
+        "count deleted rows as rows",
+        "planner/seam/snapshots.py",
+        'return records - (snapshot.count("total-position-deletes") or 0)',
+        "return records",
+        (f"{KEYED_PUBLISH}::test_a_table_has_the_rows_before_less_those_hit_and_the_new_ones",),
     ),
 )
