@@ -58,6 +58,8 @@ TAILS = pa.schema(
         ("published_dead", pa.int64()),
         ("published_skipped", pa.int64()),
         ("published_tombstones", pa.int64()),
+        ("published_superseded", pa.int64()),
+        ("published_deletes", pa.int64()),
         ("accepted_gap_offsets", pa.int64()),
         ("skipped_records", pa.int64()),
         ("accepted_snapshots", pa.int64()),

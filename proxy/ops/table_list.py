@@ -307,6 +307,8 @@ def _table_row(
         "published_dead": counts.get("dead"),
         "published_skipped": counts.get("skipped"),
         "published_tombstones": counts.get("tombstones"),
+        "published_superseded": counts.get("superseded"),
+        "published_deletes": counts.get("deletes"),
         "accepted_gap_offsets": status.gap_offsets,
         "skipped_records": status.skipped_records,
         "accepted_snapshots": status.accepted_snapshots,

@@ -98,12 +98,12 @@ def table_of(rows: Mapping[Key, Row]) -> pa.Table:
 def superseded(log: Sequence[Partition], start: OffsetVector, end: OffsetVector) -> pa.Table:
     """Return of each change its partition, its offset and that of the following change of its key, if there is one below ``end``."""
     following: dict[Key, int] = {}
-    found = []
+    entries = []
     for change in reversed(list(changes(log, start, end))):
         key = change["id"], change["region"]
         if key in following:
             place = {name: change[name] for name in ("kafka_partition", "kafka_offset")}
-            found.append({**place, "next": following[key]})
+            entries.append({**place, "next": following[key]})
         following[key] = change["kafka_offset"]
     kinds = {"kafka_partition": pa.int32(), "kafka_offset": pa.int64(), "next": pa.int64()}
-    return pa.Table.from_pylist(found, pa.schema(kinds.items()))
+    return pa.Table.from_pylist(entries, pa.schema(kinds.items()))

@@ -156,9 +156,9 @@ def cut_at(log: Sequence[Partition], mark: OffsetVector, end: OffsetVector) -> T
 
 def hold(database: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
     """Make a table of these rows."""
-    database.register("given", rows)
-    database.execute(f"CREATE OR REPLACE TABLE {name} AS FROM given")
-    database.unregister("given")
+    database.register("rows", rows)
+    database.execute(f"CREATE OR REPLACE TABLE {name} AS FROM rows")
+    database.unregister("rows")
 
 
 def hold_tail(
@@ -186,12 +186,12 @@ def relation_of(
     if read.cold is ColdMode.WHOLE:
         columns = "*" if read.cold_names is None else ", ".join(read.cold_names)
         sources = (SqlRelation(f"SELECT {columns} FROM cold"),)
-    found = None
+    newer = None
     if read.key:
         changed = bounded("tail", read.tail_names or CHANGES.names, read.tail)
         later = f"SELECT * FROM superseded WHERE {_below(read.tail)}"
-        found = Changes((changed,), SqlRelation(later), read.key)
-    return Relation(NAME, SCHEMA, sources, grant, read.columns, found)
+        newer = Changes((changed,), SqlRelation(later), read.key)
+    return Relation(NAME, SCHEMA, sources, grant, read.columns, newer)
 
 
 def _below(ranges: Sequence[OffsetRange]) -> str:

@@ -1,7 +1,7 @@
 """Keyed tables over the in-memory doubles: decoder, pins, cuts, tails, statements and engine are real.
 
 Each step changes the world and asks a statement, whose answer must be that of plain DuckDB over a dictionary. Tickets and cuts
-are kept and read later: they must give the answer of then. Cuts of before the log was compacted are left out: a change of
+are saved and read later: they must give the answer of then. Cuts of before the log was compacted are left out: a change of
 then may be gone (docs/limits.md).
 """
 
@@ -58,7 +58,7 @@ STATEMENTS = (
 
 
 @dataclass(frozen=True)
-class Kept:
+class Saved:
     """A statement's ticket and cut, with the answer of then."""
 
     ticket: bytes
@@ -76,9 +76,9 @@ class Devices(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lake = KeyedLake()
-        self.kept: list[Kept] = []
+        self.saved: list[Saved] = []
         self.compactions = 0
-        self.asked = 0
+        self.turn = 0
 
     def teardown(self) -> None:
         self.lake.end_transaction(commit=False)
@@ -150,8 +150,8 @@ class Devices(RuleBasedStateMachine):
 
     @invariant()
     def the_answer_is_what_the_dictionary_says(self) -> None:
-        self.asked += 1
-        sql = STATEMENTS[self.asked % len(STATEMENTS)]
+        self.turn += 1
+        sql = STATEMENTS[self.turn % len(STATEMENTS)]
         lake = self.lake
         end = lake.end
         expected = self.truth(sql, lake.rows(end))
@@ -163,27 +163,29 @@ class Devices(RuleBasedStateMachine):
             ticket, plan = lake.plan(sql)
             answer = multiset(lake.open(ticket))
         assert answer == expected, (sql, lake.mark.next, end)
-        if self.asked % 3 == 0:
-            self.kept.append(Kept(ticket, plan.cut, sql, expected, self.compactions))
+        if self.turn % 3 == 0:
+            self.saved.append(Saved(ticket, plan.cut, sql, expected, self.compactions))
 
-    @precondition(lambda self: self.kept)
+    @precondition(lambda self: self.saved)
     @rule(at=st.integers(0, 99))
     def open_a_ticket_of_before(self, at: int) -> None:
-        kept = self.kept[at % len(self.kept)]
-        if kept.compactions == self.compactions:
+        saved = self.saved[at % len(self.saved)]
+        if saved.compactions == self.compactions:
             try:
-                assert multiset(self.lake.open(kept.ticket)) == kept.answer, kept.sql
+                assert multiset(self.lake.open(saved.ticket)) == saved.answer, saved.sql
                 EVENTS["ticket"] += 1
             except StalePlan:
                 EVENTS["ticket expired"] += 1
 
-    @precondition(lambda self: self.kept)
+    @precondition(lambda self: self.saved)
     @rule(at=st.integers(0, 99))
     def read_at_a_cut_of_before(self, at: int) -> None:
-        kept = self.kept[at % len(self.kept)]
-        if kept.compactions == self.compactions:
+        saved = self.saved[at % len(self.saved)]
+        if saved.compactions == self.compactions:
             try:
-                assert multiset(self.lake.ask(kept.sql, cut=kept.cut)) == kept.answer, kept.sql
+                assert multiset(self.lake.ask(saved.sql, cut=saved.cut)) == saved.answer, (
+                    saved.sql
+                )
                 EVENTS["cut"] += 1
             except CutExpired:
                 EVENTS["cut expired"] += 1
@@ -191,9 +193,9 @@ class Devices(RuleBasedStateMachine):
     @staticmethod
     def truth(sql: str, rows: pa.Table) -> Counter[tuple[object, ...]]:
         connection = duck()
-        connection.register("given", rows)
-        connection.execute("CREATE OR REPLACE TEMP TABLE devices AS FROM given")
-        connection.unregister("given")
+        connection.register("rows", rows)
+        connection.execute("CREATE OR REPLACE TEMP TABLE devices AS FROM rows")
+        connection.unregister("rows")
         return multiset(connection.execute(sql).to_arrow_table())
 
 

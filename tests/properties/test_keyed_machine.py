@@ -24,7 +24,7 @@ from planner.tiering.plan import TieringPlan
 from planner.tiering.publish import advance, check_publish
 from tests.harness.builders import BINDING, schema
 from tests.properties.model import DATA, TOMBSTONE, Log, Row, Table, World
-from tests.properties.test_seam_machine import EVENTS, Seam, explore, never
+from tests.properties.seam_machine import EVENTS, Seam, explore, never
 
 #: (partition, offset) of a change, and whether it is a delete. Every key has its partition.
 Change = tuple[int, int, bool]
