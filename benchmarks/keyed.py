@@ -55,14 +55,14 @@ _COLUMNS = (
     Column(0, "amount", pa.float64()),
     Column(0, "n", pa.int32()),
 )
-#: Rows of cold, and those of changes: a quarter has another status then.
+#: Rows of cold (step 0), and those of changes (step 1).
 _ROW = """
-    'site-' || (id % 1000) AS site, CASE WHEN (id + {step}) % 4 = 0 THEN 'open' ELSE 'done' END AS status,
-    (id % 100000) / 8 AS amount, (id % 100 + {step})::INTEGER AS n"""
+    'site-' || (hash(id) % 1000) AS site, 'status ' || (hash(id + {step}) % 4) AS status,
+    (hash(id) % 1000003) / 8 AS amount, (hash(id + {step}) % 1000)::INTEGER AS n"""
 _GOALS: dict[str, tuple[str, float | None]] = {
     "group by text": ("SELECT site, sum(amount) FROM {table} GROUP BY site", 3.0),
     "filter that keeps a quarter": (
-        "SELECT count(*), sum(n) FROM {table} WHERE status = 'open'",
+        "SELECT count(*), sum(n) FROM {table} WHERE status = 'status 1'",
         2.2,
     ),
     "count and sum": ("SELECT count(*), sum(n) FROM {table}", None),
@@ -136,7 +136,8 @@ def _lake(folder: Path, size: _Size) -> Iterator[tuple[Ask, Ask]]:
         maker = stack.enter_context(contextlib.closing(duckdb.connect()))
         maker.execute(f"SELECT setseed({1 / (2 + size.seed)})")
         maker.execute(
-            f"CREATE TABLE ids AS SELECT (i * 7919) % {size.keys} AS id FROM range({size.keys}) t(i)"
+            f"CREATE TABLE ids AS SELECT i AS id, hash(i) % {size.files} AS file FROM range({size.keys}) t(i) "
+            f"ORDER BY file, id"
         )
         maker.execute(
             f"CREATE TABLE changed AS SELECT DISTINCT id FROM ids USING SAMPLE {size.changes} ROWS"
@@ -147,8 +148,8 @@ def _lake(folder: Path, size: _Size) -> Iterator[tuple[Ask, Ask]]:
         finished.mkdir()
         for number in range(size.files):
             maker.execute(
-                f"COPY (SELECT id, {_ROW.format(step=0)} FROM ids WHERE id % {size.files} = {number} AND id NOT IN (FROM changed) "
-                f"UNION ALL SELECT id, {_ROW.format(step=1)} FROM changed WHERE id % {size.files} = {number}) "
+                f"COPY (SELECT id, {_ROW.format(step=0)} FROM ids WHERE file = {number} AND id NOT IN (FROM changed) UNION ALL "
+                f"SELECT id, {_ROW.format(step=1)} FROM changed WHERE hash(id) % {size.files} = {number} ORDER BY id) "
                 f"TO '{finished}/{number}.parquet' (COMPRESSION zstd)"
             )
         statements = stack.enter_context(_statements(folder, catalogs, log, size))
@@ -195,7 +196,7 @@ def _write_cold(
         table = catalog.load_table((*TABLE.namespace, TABLE.name))
         rows = maker.execute(
             f"SELECT 0::INTEGER AS kafka_partition, 0::BIGINT AS kafka_offset, TIMESTAMPTZ '2026-01-01' AS kafka_timestamp, "
-            f"id, {_ROW.format(step=0)} FROM ids"
+            f"id, {_ROW.format(step=0)} FROM ids ORDER BY file, id"
         ).fetch_arrow_table()
         publish(table, rows.cast(table.schema().as_arrow()), format_watermark(mark))
 
