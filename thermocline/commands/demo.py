@@ -38,8 +38,8 @@ UNATTENDED_S = 60.0
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
 _ASK_EVERY_S = 0.5
-#: Leave the alternate screen, show the cursor.
-_RESTORE_TERMINAL = b"\x1b[?1049l\x1b[?25h"
+#: Show the cursor, which bars hide.
+_RESTORE_TERMINAL = b"\x1b[?25h"
 
 
 @options
@@ -80,7 +80,7 @@ class DemoOptions:
         type=click.Path(file_okay=False, path_type=Path),
         help="Work in this new folder and keep it.",
     )
-    plain: bool = option(help="Lines instead of a picture, on a terminal too.")
+    plain: bool = option(help="Lines instead of bars while it is set up, on a terminal too.")
     snippets: bool = option(help="Print what to paste into other clients, and end.")
 
 
@@ -121,9 +121,9 @@ def command(chosen: DemoOptions) -> None:
 
 
 def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float) -> bool:
-    """Events and pictures until time or Ctrl-C; True unless something differs from the ledger."""
-    demo = Observation([ObservedTable(feed) for feed in FEEDS], chosen.rate, pages=world.pages)
-    screen.say(f"the console, in a browser: {demo.pages}")
+    """Events and lines until time or Ctrl-C; True unless something differs from the ledger."""
+    demo = Observation([ObservedTable(feed) for feed in FEEDS])
+    screen.say(f"the console, in a browser: {world.pages}")
     bootstrap, rate_of_each = world.broker.bootstrap, chosen.rate // len(FEEDS)
     events, drift = _events(world, demo)
     traffics = [
@@ -133,11 +133,8 @@ def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float)
     flush_s = 2.0
     try:
         # Here a signal is the ordinary way to end.
-        with (
-            contextlib.suppress(SystemExit),
-            screen.live(demo, world.port),
-            connected(world.uri) as client,
-        ):
+        with contextlib.suppress(SystemExit), connected(world.uri) as client:
+            screen.begin(world.port)
             while demo.elapsed_s < seconds or (chosen.check and not demo.all_published):
                 if demo.elapsed_s > seconds + FIRST_PUBLISH_S:
                     raise Unavailable(
