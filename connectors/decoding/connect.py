@@ -35,7 +35,7 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _FITS: Mapping[Meaning, tuple[tuple[Kind, ...], Unit | None]] = {
     "uuid": (("uuid", "string"), None),
     "date": (("date",), "d"),
-    **dict.fromkeys(("time-millis", "time-micros", "time-nanos"), (("int", "long"), None)),  # type: ignore[dict-item]
+    **dict.fromkeys(("time-millis", "time-micros", "time-nanos"), (("int", "long"), None)),
     "timestamp-millis": (("timestamptz",), "ms"),
     "local-timestamp-millis": (("timestamp",), "ms"),
     "local-timestamp-micros": (("timestamp",), "us"),
@@ -185,8 +185,8 @@ class ConnectRecords:
         columns = [pa.concat_arrays(each) for each in zip(nothing, *pieces, strict=True)]
         if len(pieces) > 1:
             order = sorted(range(len(positions)), key=positions.__getitem__)
-            taken = pa.array(order, pa.int64())
-            columns = [column.take(taken) for column in columns]
+            indices = pa.array(order, pa.int64())
+            columns = [column.take(indices) for column in columns]
             positions.sort()
 
         def exactly(at: int) -> tuple[Any, ...]:
