@@ -86,7 +86,7 @@ def _values(
     writers: Writers | None,
 ) -> RecordReader:
     """Build the reader of values as these fields."""
-    is_plain = binding.upsert is None or binding.upsert.envelope == "none"
+    is_plain = binding.envelope == "none"
     if isinstance(binding.format, AvroFormat):
         from connectors.decoding.avro.decoder import AvroRecords
 
