@@ -39,6 +39,7 @@ from benchmarks import (
     statements,
     store,
     store_readers,
+    tabs,
     tail,
     tier_bounds,
     tiering,
@@ -74,6 +75,7 @@ NAMES = {
     "tail": tail.command,
     "closed-loop": closed_loop.command,
     "concurrency": concurrency.command,
+    "tabs": tabs.command,
 }
 #: No part of ``all``: two want a folder of its own or another checkout, the others tell of what soaks have left.
 ON_REQUEST = {

@@ -78,7 +78,7 @@ METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
 
 class Side(Enum):
-    """What a name means of a federated table: all of its rows, those of one side of the seam, the seam itself, or its schemas.
+    """What a name means of a federated table: all of its rows, those of one side of the seam, the seam itself, its schemas, or its snapshots.
 
     The value is the suffix of the name, as in ``"flows$cold"``: no table of ours is called so.
     """
@@ -88,11 +88,12 @@ class Side(Enum):
     TAIL = "tail"
     SEAM = "seam"
     SCHEMAS = "schemas"
+    SNAPSHOTS = "snapshots"
 
     @property
     def is_facts(self) -> bool:
         """Whether it has facts of the whole table and none of its rows."""
-        return self in (Side.SEAM, Side.SCHEMAS)
+        return self in (Side.SEAM, Side.SCHEMAS, Side.SNAPSHOTS)
 
     @property
     def has_cold(self) -> bool:
