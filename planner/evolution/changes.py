@@ -115,6 +115,12 @@ def evolve(
     ``units`` are the ids of the table's fields whose times may be numbers; None: all.
     ``key`` is the column that keys of records fill, if they do: it is no field's.
     """
+    # Iceberg's identifier fields are required, and a keyed table's may be in keys of records alone.
+    always = [
+        MakeOptional((column.name,))
+        for column in schema.columns
+        if column.field_id in schema.identifier
+    ]
     owners = _owners(schema.columns)
     without = {
         (owners[path[0]].name, *path[1:]) if path[0] in owners else path for path in earlier
@@ -124,6 +130,7 @@ def evolve(
         if isinstance(item, AddColumn) and item.path in without
         else item
         for item in _columns(schema, record_fields(writer), key, units)
+        if item not in always
     ]
     return Evolution(
         tuple(each for each in items if isinstance(each, AddColumn | Widen | MakeOptional)),

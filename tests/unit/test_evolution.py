@@ -15,6 +15,7 @@ from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, p
 from planner.evolution.changes import (
     Evolution,
     LeftOut,
+    MakeOptional,
     evolve,
     paths_of,
     record_fields,
@@ -578,3 +579,11 @@ def test_the_fields_of_a_row_are_those_inside_its_envelope(
 ) -> None:
     rows = schema_of_rows(parse_schema(json.dumps(text)), None, envelope)
     assert (rows and [name for name, _ in record_fields(rows)]) == names
+
+
+def test_the_columns_of_a_key_stay_required() -> None:
+    before = schema(id="!int", part="!string", other="!int")
+    keyed = TableSchema(0, before.columns, frozenset((10, 11)))
+    writer = parse_schema(record(id=["null", "int"]))
+    assert evolve(keyed, writer).changes == (MakeOptional(("other",)),)
+    assert len(evolve(before, writer).changes) == 3
