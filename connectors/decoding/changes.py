@@ -163,6 +163,8 @@ class ChangeDecoder(TableDecoder):
             self.reads |= {KAFKA_KEY}
 
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
+        if isinstance(self._records, ConnectRecords):
+            batch = self._records.without_null(batch)
         portion = self._records.read(batch)
         if portion.needs:
             return Decoded(self.no_rows, Outcomes(), portion.needs)
