@@ -154,6 +154,7 @@ def create_table(
         binding = replace(binding, upsert=replace(binding.upsert, key=key))
         check_keyed(str(table), replace(numbered, identifier=frozenset(key)), binding)
         schema = Schema(*schema.fields, identifier_field_ids=list(key))
+        first = replace(first, mode=binding.mode, key=binding.upsert.key)
     spec = partition_spec(table, schema, new.partition_by)
     order = sort_order(table, schema, new.sort_by or tuple(map(spelled, new.key)))
     units = units_by_id(new.columns, numbered)
@@ -162,7 +163,7 @@ def create_table(
     if binding.key is not None and binding.upsert is None:
         [column] = ids_at([(new.key_column,)], numbered)
         binding = replace(binding, key=replace(binding.key, column=column))
-    first = replace(first, shape=binding.shape, mode=binding.mode)
+    first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,
         **({} if binding.upsert is None else KEYED_PROPERTIES),

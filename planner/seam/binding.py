@@ -36,6 +36,7 @@ from planner.seam.formats import (
     one_of,
 )
 from planner.seam.keys import (
+    KEY_FIELDS,
     KEY_OPTIONS,
     MODE,
     UPSERT_OPTIONS,
@@ -316,6 +317,23 @@ def check_mode(table: str, binding: Binding, mode: Mode) -> None:
             f"(`thermocline create`).",
             table=table,
             property=MODE,
+        )
+
+
+def check_same_key(table: str, binding: Binding, key: tuple[int, ...]) -> None:
+    """Check that a table's rows are one for each key of its binding; ``key`` is that of its watermark.
+
+    Raises:
+        BadBinding: the key was changed, with the identifier fields.
+    """
+    if binding.upsert is not None and binding.upsert.key != key:
+        ids = ",".join(map(str, key))
+        raise BadBinding(
+            f"{table}: property {KEY_FIELDS} is {binding.upsert.properties[KEY_FIELDS]}, but the table's rows are one for each "
+            f"key of the fields {ids}, by its watermark; set it and the identifier fields back, or replace all rows by those "
+            f"of the new key: `thermocline rebuild {shell_word(table)}`.",
+            table=table,
+            property=KEY_FIELDS,
         )
 
 

@@ -27,7 +27,7 @@ from planner.errors import (
 from planner.names import TableName, shell_word, topic_name
 from planner.offsets import OffsetRange, OffsetVector
 from planner.schema import TableSchema
-from planner.seam.binding import TOPIC, Binding
+from planner.seam.binding import TOPIC, Binding, check_same_key
 from planner.seam.watermark import Watermark
 
 
@@ -259,7 +259,13 @@ def plan_cut(pin: Pin, bounds: LogBounds | None) -> TableCut:
 
 
 def cold_cut(pin: Pin) -> TableCut:
-    """Cut the pinned snapshot alone, without the log. The cut ends at the watermark."""
+    """Cut the pinned snapshot alone, without the log. The cut ends at the watermark.
+
+    Raises:
+        BadBinding: as ``check_same_key``.
+    """
+    if pin.binding is not None and pin.watermark is not None:
+        check_same_key(str(pin.table), pin.binding, pin.watermark.key)
     cold = ColdSlice(pin.table, pin.metadata_location, pin.snapshot_id, pin.schema)
     mark = pin.watermark
     hot = None if mark is None else HotSlice(mark.address, mark.topic_id, ())

@@ -141,7 +141,8 @@ class Watermark:
     ``outcomes`` counts the commit that carries this text, not the table. ``decoding`` and ``era`` are those of the
     newest publish (``planner.seam.watermark``), both empty where a program that did not know them wrote the text.
     ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
-    ``kafka`` is the binding's: a name in settings, which is no part of the text. ``mode`` is that of the table's rows.
+    ``kafka`` is the binding's: a name in settings, which is no part of the text. ``mode`` is that of the table's rows,
+    ``key`` are the ids of the columns that a keyed table has one row of.
     """
 
     cluster_id: str
@@ -161,6 +162,7 @@ class Watermark:
     publish: LastPublish | None = None
     kafka: str = field(default="", compare=False)
     mode: Mode = "append"
+    key: tuple[int, ...] = ()
 
     @property
     def publish_outcomes(self) -> Outcomes:
@@ -225,6 +227,8 @@ def format_watermark(watermark: Watermark) -> str:
         "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
         **_counts(watermark.outcomes),
     }
+    if watermark.key:
+        document["key"] = list(watermark.key)
     if document["v"] > 1:
         document["skips"] = [
             [skip.partition, skip.offset, skip.reason] for skip in watermark.skips
@@ -367,4 +371,5 @@ def _watermark(document: dict[str, Any]) -> Watermark:
         decoding=as_str(decoding),
         era=as_str(era),
         mode="upsert" if document["v"] == 3 else "append",
+        key=tuple(map(as_int, document["key"])) if document["v"] == 3 else (),
     )

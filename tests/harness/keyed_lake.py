@@ -21,7 +21,16 @@ from tests.doubles.cold import MemoryColdStore
 from tests.doubles.followers import SteppedFollowers
 from tests.doubles.log import MemoryLog, MemoryRecord, MemoryTransaction
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.harness.keyed import BINDING, SCHEMA, Entry, Key, newest, partition_of, table_of
+from tests.harness.keyed import (
+    BINDING,
+    SCHEMA,
+    UPSERT,
+    Entry,
+    Key,
+    newest,
+    partition_of,
+    table_of,
+)
 from tests.harness.serving import NOW_US, SECRET, SESSION, forget, serve
 
 DEVICES = TableName("lake", ("net",), "devices")
@@ -63,6 +72,7 @@ class KeyedLake:
             shape=SKIPPING.shape,
             run="create",
             mode="upsert",
+            key=UPSERT.key,
         )
         self.store.create(DEVICES, SCHEMA.payload, SKIPPING, first)
         self.start_server()

@@ -467,6 +467,7 @@ class World:
             shape=binding.shape,
             run="create",
             mode=binding.mode,
+            key=() if binding.upsert is None else binding.upsert.key,
         )
         self.table = self.make_table(first)
         self.truth: set[Row] = set()

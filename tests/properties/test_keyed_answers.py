@@ -34,6 +34,7 @@ from tests.harness.keyed import (
     BINDING,
     CHANGES,
     SCHEMA,
+    UPSERT,
     Entry,
     Partition,
     changes,
@@ -149,7 +150,9 @@ def cut_at(log: Sequence[Partition], mark: OffsetVector, end: OffsetVector) -> T
         keyed,
         schema=SCHEMA,
         binding=BINDING,
-        watermark=watermark(topic="devices", next=mark, mode="upsert", shape=BINDING.shape),
+        watermark=watermark(
+            topic="devices", next=mark, mode="upsert", key=UPSERT.key, shape=BINDING.shape
+        ),
     )
     return cut_until(keyed, end, bounds_of(log))
 

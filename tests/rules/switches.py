@@ -22,6 +22,8 @@ HERITAGE = "tests/unit/test_tail_heritage.py"
 LAST_ENDS = "tests/unit/test_last_ends.py"
 SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
+KEYED = "tests/rules/test_keyed.py"
+KEYED_READING = "tests/unit/test_keyed_reading.py"
 CHANGES = "tests/unit/test_changes_decoder.py"
 CHANGES_TAIL = "tests/unit/test_changes_tail.py"
 KEYED_PUBLISH = "tests/unit/test_keyed_publish.py"
@@ -1030,6 +1032,76 @@ SWITCHES = (
             f"tests/unit/test_tiering_plan.py::"
             f"test_partitions_that_were_added_to_a_keyed_table_come_last[{case}]"
             for case in ("10-following0", "96-following1")
+        ),
+    ),
+    Switch(
+        "R2",
+        "know a row by a part of its key",
+        "proxy/engine/relations.py",
+        "for name in map(identifier, self.key)\n        )",
+        "for name in map(identifier, self.key[:1])\n        )",
+        (f"{KEYED}::test_a_row_is_known_by_all_columns_of_its_key",),
+    ),
+    Switch(
+        "R3",
+        "take changes for rows where any rows do",
+        "planner/reading/plan.py",
+        "and cut.is_cold_whole and not read.key",
+        "and cut.is_cold_whole",
+        (f"{KEYED_READING}::test_all_changes_are_read_and_no_number_of_rows_is_known",),
+    ),
+    Switch(
+        "R4",
+        "leave out changes by their offsets",
+        "planner/reading/plan.py",
+        "tail = cut.new_hot if side.has_tail else ()\n    return TableRead(side, cut, cold,",
+        "tail = needed_ranges(cut.new_hot, rows) if side.has_tail else ()\n    return TableRead(side, cut, cold,",
+        (
+            f"{KEYED}::test_a_tail_is_read_whole_by_a_condition_on_offsets",
+            f"{KEYED_READING}::test_all_changes_are_read_and_no_number_of_rows_is_known",
+        ),
+    ),
+    Switch(
+        "R6",
+        "let changes beyond the end supersede",
+        "proxy/tail/tail_segments.py",
+        "return superseded([row for each in leased for row in relations(each, columns, needed)])",
+        "return superseded([row for each in leased for row in relations(each, columns, each.ranges)])",
+        (f"{KEYED}::test_of_the_changes_below_the_end_the_newest_decides",),
+    ),
+    Switch(
+        "R7",
+        "hide rows by newer rows alone",
+        "proxy/engine/relations.py",
+        "ANTI JOIN (SELECT {keys} FROM ({changes})) AS newer",
+        "ANTI JOIN (SELECT {keys} FROM ({changes}) WHERE {KAFKA_OP} = 'u') AS newer",
+        (f"{KEYED}::test_a_delete_in_the_tail_hides_the_row_in_cold",),
+    ),
+    Switch(
+        "R8",
+        "answer an old cut with newer rows",
+        "planner/seam/time_travel.py",
+        'if mark.mode == "upsert" and not is_at_or_below(mark, end):',
+        'if mark.mode == "" and not is_at_or_below(mark, end):',
+        (f"{KEYED_READING}::test_a_cut_below_the_watermark_is_expired",),
+    ),
+    Switch(
+        "R9",
+        "count superseded changes as rows",
+        "planner/seam/watermark.py",
+        "return replace(self, rows=rows, deletes=deletes, superseded=superseded)",
+        "return self",
+        ("tests/unit/test_watermark.py::test_a_fold_leaves_every_record_one_outcome",),
+    ),
+    Switch(
+        "R17",
+        "believe a keyed table's tag over a rollback",
+        "planner/seam/resolver.py",
+        'if mark is not None and mark.mode == "upsert":',
+        'if mark is not None and mark.mode == "":',
+        (
+            f"{KEYED_READING}::test_of_a_broken_chain_the_tag_counts_where_nothing_changed[counts1-False]",
+            f"{KEYED_READING}::test_of_a_broken_chain_the_tag_counts_where_nothing_changed[counts2-False]",
         ),
     ),
 )

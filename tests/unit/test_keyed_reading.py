@@ -8,7 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from planner.errors import CutExpired, ForeignCommit, NotForKeyedTables, WatermarkMissing
+from planner.errors import (
+    BadBinding,
+    CutExpired,
+    ForeignCommit,
+    NotForKeyedTables,
+    WatermarkMissing,
+)
 from planner.explain import explanation
 from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION, Side
 from planner.offsets import OffsetRange, OffsetVector
@@ -23,13 +29,13 @@ from planner.seam.time_travel import cut_until
 from planner.seam.watermark import Outcomes, format_watermark
 from planner.statement.references import ResolvedTable
 from tests.harness.builders import FLOWS, bounds, pin, snapshot, vector, watermark
-from tests.harness.keyed import BINDING, SCHEMA
+from tests.harness.keyed import BINDING, SCHEMA, UPSERT
 
 PIN = replace(
     pin(10, 20),
     schema=SCHEMA,
     binding=replace(BINDING, topic="flows"),
-    watermark=watermark(10, 20, mode="upsert"),
+    watermark=watermark(10, 20, mode="upsert", key=UPSERT.key),
 )
 CUT = plan_cut(PIN, bounds((0, 15), (5, 20), (0, 4)))
 TAIL = (OffsetRange(0, 10, 15), OffsetRange(2, 0, 4))
@@ -87,6 +93,20 @@ def test_a_cut_below_the_watermark_is_expired() -> None:
         )
 
 
+def test_a_key_that_was_changed_with_its_fields_is_refused() -> None:
+    """Rows are one for each key of before, on both sides."""
+    upsert = replace(UPSERT, key=(4,))
+    changed = replace(PIN, binding=replace(PIN.binding, upsert=upsert))  # type: ignore[type-var]
+    for cut in (lambda: cold_cut(changed), lambda: plan_cut(changed, bounds((0, 15), (5, 20)))):
+        with pytest.raises(BadBinding) as caught:
+            cut()
+        assert caught.value.message == (
+            "lake.net.flows: property thermocline.key_fields is 4, but the table's rows are one for each key of the fields "
+            "4,5, by its watermark; set it and the identifier fields back, or replace all rows by those of the new key: "
+            "`thermocline rebuild lake.net.flows`."
+        )
+
+
 def why(cut: TableCut, side: str) -> str:
     table = ResolvedTable(FLOWS)
     rows = explanation({table: plan_read(NEEDS, table, cut, is_open=True)}, {}).to_pylist()
@@ -103,7 +123,7 @@ def test_it_is_explained_that_changes_decide() -> None:
 
 # --- which history is believed ---
 
-MARK = watermark(10, 20, mode="upsert")
+MARK = watermark(10, 20, mode="upsert", key=UPSERT.key)
 
 
 def ours(snapshot_id: int, parent_id: int | None, operation: str, **counts: Any) -> Snapshot:

@@ -123,10 +123,13 @@ def test_skips_make_version_2_which_older_readers_refuse() -> None:
 
 def test_a_keyed_table_makes_version_3_which_older_readers_refuse() -> None:
     counted = Outcomes(rows=3, skipped=1, superseded=5, deletes=2)
-    value = watermark(11, mode="upsert", outcomes=counted)
+    value = watermark(11, mode="upsert", key=(4, 7), outcomes=counted)
     document = json.loads(format_watermark(value))
-    assert {key: document[key] for key in ("v", "skips", "rows", "superseded", "deletes")} == {
+    assert {
+        key: document[key] for key in ("v", "key", "skips", "rows", "superseded", "deletes")
+    } == {
         "v": 3,
+        "key": [4, 7],
         "skips": [],
         "rows": 3,
         "superseded": 5,
