@@ -86,7 +86,7 @@ def _values(
     writers: Writers | None,
 ) -> RecordReader:
     """Build the reader of values as these fields."""
-    is_plain = binding.upsert is None or binding.upsert.envelope == "none"
+    is_plain = binding.envelope == "none"
     if isinstance(binding.format, AvroFormat):
         from connectors.decoding.avro.decoder import AvroRecords
 
@@ -163,6 +163,8 @@ class ChangeDecoder(TableDecoder):
             self.reads |= {KAFKA_KEY}
 
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
+        if isinstance(self._records, ConnectRecords):
+            batch = self._records.without_null(batch)
         portion = self._records.read(batch)
         if portion.needs:
             return Decoded(self.no_rows, Outcomes(), portion.needs)

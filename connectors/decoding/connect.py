@@ -26,6 +26,8 @@ from planner.type_text import type_text
 
 #: Begins a record that has its schema beside it.
 _WITH_SCHEMA = b'{"schema":'
+#: Ends one whose value is null.
+_NULL_WITH_SCHEMA = b',"payload":null}'
 #: Most schemas whose readers stay: sources change theirs now and then.
 _MOST_SCHEMAS = 64
 
@@ -126,6 +128,22 @@ class ConnectRecords:
         self._is_value = is_value
         self._plain = make(tuple(map(by_default, fields)))
         self._by_schema: dict[bytes, JsonRecords] = {}
+
+    def without_null(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with NULL for each value that is JSON's null, alone or beside a schema.
+
+        The converter writes it for a NULL that has a schema, as a delete has where ExtractNewRecordState has made it one.
+        """
+        values = batch.column(KAFKA_VALUE)
+        is_null = pc.or_(pc.equal(values, b"null"), pc.ends_with(values, _NULL_WITH_SCHEMA))
+        if not pc.any(is_null).as_py():
+            return batch
+        texts = values.to_pylist()
+        for at in pc.indices_nonzero(pc.fill_null(is_null, False)).to_pylist():
+            if self._split(texts[at])[1] == b"null":
+                texts[at] = None
+        index = batch.schema.get_field_index(KAFKA_VALUE)
+        return batch.set_column(index, KAFKA_VALUE, pa.array(texts, pa.binary()))
 
     def read(self, batch: pa.RecordBatch) -> Portion:
         """See ``RecordReader.read``."""

@@ -19,7 +19,7 @@ from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.fields import Field
 from connectors.decoding.policy import Unfit
 from planner.errors import UndecodableRecord, ValueUnavailable
-from planner.seam.keys import Envelope
+from planner.names import Envelope
 
 _SINGLE = "; where it is a single one, run"
 

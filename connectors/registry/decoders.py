@@ -199,7 +199,7 @@ class Decoders:
         )
         schemas = [era.writers.get(at) for at in entries]
         rows = [
-            schema_of_rows(each, form.record)
+            schema_of_rows(each, form.record, binding.envelope)
             for each in schemas
             if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
         ]

@@ -21,6 +21,7 @@ from planner.names import (
     KAFKA_ERROR,
     KAFKA_KEY,
     KAFKA_VALUE,
+    Envelope,
     TableName,
     shell_word,
     topic_address,
@@ -107,6 +108,11 @@ class Binding:
     def mode(self) -> Mode:
         """How records become rows: each is one, or the newest change of each key decides."""
         return "append" if self.upsert is None else "upsert"
+
+    @property
+    def envelope(self) -> Envelope:
+        """What is around rows in the records' values."""
+        return "none" if self.upsert is None else self.upsert.envelope
 
     @property
     def address(self) -> str:

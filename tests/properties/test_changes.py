@@ -19,10 +19,10 @@ from connectors.decoding.json.decoder import JsonRecords
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import Writers
 from planner.errors import UndecodableRecord
+from planner.names import Envelope
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
-from planner.seam.keys import Envelope
 from tests.harness.changes import keyed_binding, keyed_schema, raw
 
 QUICK = settings(

@@ -89,6 +89,25 @@ def test_a_null_value_is_a_delete_in_every_envelope(envelope: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"null",
+        b'{"schema":null,"payload":null}',
+        b'{"schema":{"type":"struct"},"payload":null}',
+    ],
+)
+def test_the_converters_null_is_a_delete_of_change_data_alone(text: bytes) -> None:
+    for binding in (EVENTS, FLAT):
+        assert changes(SCHEMA, binding, (KEY, text), ({"id": 2}, None), (KEY, text)) == [
+            (0, "d", 1, None, None),
+            (1, "d", 2, None, None),
+            (2, "d", 1, None, None),
+        ]
+    assert "null" in refused(PLAIN, (KEY, b"null"))
+    assert "no change event" in refused(EVENTS, (KEY, b'{"schema":1,"op":null,"payload":null}'))
+
+
 def test_a_column_that_becomes_null_is_null() -> None:
     records = [(KEY, event("c", ROW)), (KEY, event("u", {"id": 1, "n": None, "name": None}))]
     assert changes(SCHEMA, EVENTS, *records)[1] == (1, "u", 1, None, None)
