@@ -57,6 +57,7 @@ def test_what_a_topic_does_not_keep_is_said(cli_site: CliSite, kafka: Kafka) -> 
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_a_table_whose_changes_were_lost_is_rebuilt(cli_site: CliSite, kafka: Kafka) -> None:
     topic = kafka.topic(config=COMPACTED)
     put(kafka, topic, a="old", b="old", c="old")
