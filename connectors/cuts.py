@@ -6,8 +6,10 @@ And cuts of the past that need no engine: of another statement's cut, or of a sn
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 
 from connectors.bounds_cache import BoundsCache, Measures
 from connectors.iceberg.pin_cache import PinCache
@@ -240,16 +242,30 @@ class PastCuts:
             f"snapshot {entry.snapshot_id} or the metadata file of then is gone, and the table's columns, their names, "
             f"its policies or its topic have changed since, or its retention removed rows",
         )
-        for pin in self._candidates(entry, exact, current):
+        for pin in chain(
+            self._candidates(entry, (exact, current)), self._older(entry, current)
+        ):
             try:
                 return self._until(pin, entry.end)
             except CutExpired as error:
                 why = error
         raise why
 
+    def _older(self, entry: CutEntry, current: Pin) -> Iterator[Pin]:
+        """Yield pins of other snapshots that are retained, newest first, if the table is keyed: newer ones than the cut do not do."""
+        if current.watermark is None or current.watermark.mode == "append":
+            return
+        retained = self.pins.retained(entry.table)
+        for version in dict.fromkeys(each for _, each in reversed(retained.log)):
+            if version in retained.ids and version != current.snapshot_id:
+                with suppress(CutExpired, SnapshotExpired, Inconsistent):
+                    yield from self._candidates(
+                        entry, [self.pins.pin_version(entry.table, version)]
+                    )
+
     @staticmethod
-    def _candidates(entry: CutEntry, exact: Pin | None, current: Pin) -> Iterator[Pin]:
-        for pin in dict.fromkeys((exact, current)):
+    def _candidates(entry: CutEntry, pins: Iterable[Pin | None]) -> Iterator[Pin]:
+        for pin in dict.fromkeys(pins):
             if (
                 pin is not None
                 and pin.schema.schema_id == entry.schema_id

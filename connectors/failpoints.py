@@ -19,6 +19,8 @@ from typing import Literal
 Failpoint = Literal[
     "after_fetch", "after_stage", "before_publish", "before_commit", "after_publish"
 ]
+#: Where one of a keyed table can, too: with the deletes staged and the rows not.
+KeyedPoint = Literal["after_deletes"]
 #: Where maintenance can: after a rewrite; with the deletion of old rows staged; before and after an expiry; with orphans listed
 #: and none removed.
 MaintenancePoint = Literal[
@@ -30,7 +32,7 @@ _FILE_VARIABLE = "THERMOCLINE_FAILPOINT_FILE"
 _POLL_S = 0.01
 
 
-def reach(name: Failpoint | MaintenancePoint) -> None:
+def reach(name: Failpoint | KeyedPoint | MaintenancePoint) -> None:
     """Stop here if this is the failpoint the environment names."""
     armed_point = os.environ.get(_VARIABLE)
     if armed_point is None:
@@ -48,7 +50,7 @@ def reach(name: Failpoint | MaintenancePoint) -> None:
         time.sleep(_POLL_S)
 
 
-def _stay_while_armed(name: Failpoint | MaintenancePoint, marker: Path) -> None:
+def _stay_while_armed(name: Failpoint | KeyedPoint | MaintenancePoint, marker: Path) -> None:
     armed = Path(f"{marker}.armed")
     content = _content(armed)
     if content.partition("#")[0] != name:

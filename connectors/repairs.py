@@ -18,9 +18,10 @@ from planner.errors import (
     TieringConflict,
     UndecodableRecord,
     WatermarkMissing,
+    not_for_keyed,
 )
 from planner.evolution.ledger import SCHEMAS, SchemaLedger
-from planner.names import KAFKA_VALUE, TableName
+from planner.names import KAFKA_VALUE, TableName, shell_word
 from planner.offsets import OffsetRange
 from planner.ports import DecoderFactory, Log, TopicSource
 from planner.repairs import (
@@ -162,10 +163,16 @@ class Repairs:
 
 
 def moving_shape(expected: Pin) -> Decide:
-    """Go on with another shape (``planner.repairs.accept_shape``): that of the pin that the person looked at. Needs no log."""
+    """Go on with another shape (``planner.repairs.accept_shape``): that of the pin that the person looked at. Needs no log.
+
+    It raises ``NotForKeyedTables``: the key may be another one, and rows of before are one for each key of then.
+    """
 
     def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
-        return accept_shape(decide_pin(facts, evidence), expected, run=_run())
+        after = accept_shape(decide_pin(facts, evidence), expected, run=_run())
+        way = f"read it all again, with `thermocline rebuild {shell_word(facts.table)}`"
+        _check_appends(facts.table, after, "to go on with another shape", way)
+        return after
 
     return decide
 
@@ -222,7 +229,7 @@ def accepting(
 ) -> Decide:
     """Let the rows of other writers' snapshots stay (``planner.repairs.accept_foreign``). Needs no log.
 
-    Enters in ``counts`` the rows that each of them added.
+    Enters in ``counts`` the rows that each of them added. It raises ``NotForKeyedTables``: there may be a row of their keys.
     """
 
     def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
@@ -232,6 +239,8 @@ def accepting(
             each: evidence.rows(each) if each in retained else None for each in snapshot_ids
         }
         after = accept_foreign(table, history, head, snapshot_ids, rows, run=_run())
+        way = "roll the table back to the snapshot before it, and write such rows to the topic"
+        _check_appends(table, after, "to let rows of another writer stay", way)
         counts.update({key: count for key, count in rows.items() if count is not None})
         return after
 
@@ -257,6 +266,11 @@ def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> De
         return cover(table, history, head, rows, named, run=_run())
 
     return decide
+
+
+def _check_appends(table: TableName, mark: Watermark, what: str, way: str) -> None:
+    if mark.mode == "upsert":
+        raise not_for_keyed(table, what, way)
 
 
 def _head(facts: TableFacts) -> int:

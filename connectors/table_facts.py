@@ -14,7 +14,7 @@ from planner.errors import WatermarkMissing
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema, check_federated
-from planner.seam.binding import Binding, parse_binding, promised_s
+from planner.seam.binding import Binding, check_keyed, check_mode, parse_binding, promised_s
 from planner.seam.cut import Pin
 from planner.seam.resolver import (
     base_snapshot,
@@ -73,7 +73,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
     """Bind, check and resolve.
 
     Raises:
-        BadBinding, UnsupportedType: as ``parse_binding`` and ``check_federated``.
+        BadBinding, UnsupportedType: as ``parse_binding``, ``check_federated``, ``check_keyed`` and ``check_mode``.
         WatermarkMissing, WatermarkUnreadable, ForeignCommit: as ``resolve``.
     """
     pin = Pin(
@@ -88,6 +88,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
     if binding is None:
         return pin
     check_federated(facts.table, facts.schema)
+    check_keyed(str(facts.table), facts.schema, binding)
     if facts.head is None:
         raise WatermarkMissing(
             f"{facts.table}: the table is bound to topic {binding.topic} but has no snapshot, so it has no first "
@@ -97,6 +98,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
         )
     history = with_statistics(facts.history, facts.head, evidence)
     mark = resolve(history, facts.head, table=str(facts.table))
+    check_mode(str(facts.table), binding, mark.mode)
     return replace(
         pin,
         schema=with_units(facts.schema, binding),

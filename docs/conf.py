@@ -47,6 +47,7 @@ NAVIGATION = {
         "records",
         "json-types",
         "avro-types",
+        "change-data",
         "comparison",
         "../benchmarks/README",
     ],

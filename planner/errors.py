@@ -79,6 +79,10 @@ class UnsupportedType(RequestError):
     """A column's type cannot be held on both sides of the seam."""
 
 
+class NotForKeyedTables(RequestError):
+    """What was asked has no meaning, or no way yet, for a table with one row per key."""
+
+
 class UnsupportedFile(RequestError):
     """A table has files, or asks for files, of a format, codec or encryption that this program does not read."""
 
@@ -215,5 +219,34 @@ class UndecodableRecord(Inconsistent):
     """A record does not decode and the error policy is ``fail``."""
 
 
+class ValueUnavailable(UndecodableRecord):
+    """A change leaves out a value that its source did not send: a large one of PostgreSQL's that an update did not touch."""
+
+
+class KeyInTwoPartitions(Inconsistent):
+    """A key of a keyed table has changes in two partitions: their offsets do not say which is newer."""
+
+
+class TombstonesExpired(Inconsistent):
+    """The log of a compacted topic may have lost deletes that a keyed table has not seen."""
+
+
 class InternalError(FederationError):
     """A bug of ours. The message is generic; the log has the rest."""
+
+
+def not_for_keyed(table: object, what: str, way: str) -> NotForKeyedTables:
+    """Say that ``what`` is not for a keyed table, and the ``way`` that is."""
+    return NotForKeyedTables(
+        f"{table}: {what} is not for a keyed table, which has the newest row of each key alone; {way}.",
+        table=str(table),
+    )
+
+
+def keep_history(table: object, what: str) -> NotForKeyedTables:
+    """Say that ``what`` needs the changes of before, which a keyed table does not keep."""
+    return not_for_keyed(
+        table,
+        what,
+        "an append table of the same topic keeps every change: `thermocline create` one beside it",
+    )

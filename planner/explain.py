@@ -10,7 +10,6 @@ import pyarrow as pa
 from planner.offsets import OffsetRange
 from planner.ports import ColdTotals
 from planner.reading.plan import ColdMode, TableRead
-from planner.seam.cut import TableCut
 from planner.statement.references import ResolvedTable
 
 _RANGE = pa.struct(
@@ -94,7 +93,7 @@ def _rows(
         }
         rows.append({"table": name, "side": "cold", **pinned, **cold})
     if read.side.has_tail and cut.hot is not None:
-        tail = _tail(table, cut, report) if report.is_counted else {"why": _UNCOUNTED}
+        tail = _tail(table, read, report) if report.is_counted else {"why": _UNCOUNTED}
         common = {"contract": report.contract, "log_age_s": report.log_age_s}
         rows.append({"table": name, "side": "tail", **common, **tail})
     return rows
@@ -128,6 +127,8 @@ def _cold(read: TableRead, report: TableReport) -> dict[str, object]:
         why = "skipped: no file can hold a row the statement asks for"
     else:
         why = "offsets below the watermark are in Iceberg"
+        if read.key:
+            why = "the newest row of each key below the watermark is in Iceberg; of keys with a change in the tail, that decides"
         if cut.increment is not None:
             why += "; those answered before are left out"
         elif not cut.is_cold_whole:
@@ -143,11 +144,14 @@ def _cold(read: TableRead, report: TableReport) -> dict[str, object]:
     }
 
 
-def _tail(table: ResolvedTable, cut: TableCut, report: TableReport) -> dict[str, object]:
+def _tail(table: ResolvedTable, read: TableRead, report: TableReport) -> dict[str, object]:
+    cut = read.cut
     ranges = cut.new_hot
     if ranges:
         end = "the cut's" if cut.until is not None else "the log's"
         why = f"offsets from the watermark to {end} end are in Kafka only"
+        if read.key:
+            why += "; the newest change of each key is its row, or deletes it"
         if cut.increment is not None:
             why += "; those answered before are left out"
     else:

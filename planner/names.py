@@ -16,6 +16,7 @@ import string
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Literal
 
 from planner.errors import BadConfig
 from planner.sql_text import read_path, spelled
@@ -59,6 +60,12 @@ KAFKA_HEADERS = "kafka_headers"
 # Present under error policy ``null``.
 KAFKA_VALUE = "kafka_value"
 KAFKA_ERROR = "kafka_error"
+
+#: What is around the row in a record's value, in a keyed table (docs/change-data.md).
+Envelope = Literal["none", "debezium", "debezium-flat"]
+
+#: Of a decoded change of a keyed table: ``u`` or ``d``. No column of any table.
+KAFKA_OP = "kafka_op"
 
 #: Columns that say which record a row came from.
 OFFSET_COLUMNS = frozenset((KAFKA_PARTITION, KAFKA_OFFSET))

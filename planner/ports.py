@@ -328,7 +328,8 @@ class Staged:
     """Files that are written but not visible until ``publish`` adds them to the table.
 
     ``log_bytes`` is the size of the records' values in the log. ``schemas`` are the fingerprints, by id, of the writers'
-    schemas that tasks were given. No record was decoded by another one.
+    schemas that tasks were given. No record was decoded by another one. ``base``: of a keyed table, the snapshot in which
+    the rows that its changes replace were looked up.
     """
 
     plan: TieringPlan
@@ -336,6 +337,7 @@ class Staged:
     outcomes: Outcomes
     log_bytes: int = 0
     schemas: Mapping[int, str] = field(default_factory=dict)
+    base: int | None = None
 
 
 class TieringTarget(Protocol):

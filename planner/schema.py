@@ -110,10 +110,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """The columns of one Iceberg schema id, in table order."""
+    """The columns of one Iceberg schema id, in table order. ``identifier`` are the ids of Iceberg's identifier fields."""
 
     schema_id: int
     columns: tuple[Column, ...]
+    identifier: frozenset[int] = frozenset()
     _fingerprint: str = field(default="", init=False, repr=False, compare=False)
     _arrow: pa.Schema | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -39,6 +39,7 @@ _GROUPS: dict[str, dict[str, str]] = {
         "shape": "Go on tiering with another way to decode.",
         "schemas": "Show and follow the schemas of Avro records.",
         "covers": "Say what a table covers, where its history was expired.",
+        "rebuild": "Replace all rows of a keyed table by those of its log.",
     },
     "Set up": {
         "config": "Show or check the settings in force.",

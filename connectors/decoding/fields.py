@@ -52,8 +52,10 @@ MAX_TIME_US = 253_402_300_799_999_999
 DAY_US = 86_400_000_000
 #: Largest finite float; a number above it is refused, never turned into infinity.
 MAX_FLOAT = 3.4028234663852886e38
-#: Microseconds in one epoch unit. A nanosecond is less than one, so ``ns`` is handled by division.
-UNIT_US: dict[EpochUnit, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
+#: Units that numbers may have which are times. Days are what Kafka Connect writes dates in; no property names them.
+Unit = EpochUnit | Literal["d"]
+#: Microseconds in one unit. A nanosecond is less than one, so ``ns`` is handled by division.
+UNIT_US: dict[Unit, int] = {"d": DAY_US, "s": 1_000_000, "ms": 1_000, "us": 1}
 NS_PER_US = 1_000
 
 
@@ -64,6 +66,9 @@ class Field:
     ``keys`` are the names a record may carry it under, first present wins; empty for elements. ``path`` names it in messages.
     ``floor``: a time loses what is below a microsecond, and is not refused. ``children`` are the members of a struct, the
     element of a list, key and value of a map.
+
+    ``is_connects``: values are written as Kafka Connect's converters do (docs/change-data.md); of those that they write as a
+    decimal's digits alone ``scale`` is the writer's. ``misfit``: why no value of the writer's type fits, if none does.
     """
 
     path: str
@@ -71,10 +76,13 @@ class Field:
     type: pa.DataType
     required: bool
     keys: tuple[str, ...] = ()
-    unit: EpochUnit | None = None
+    unit: Unit | None = None
     children: tuple[Field, ...] = ()
     floor: bool = False
     field_id: int = 0
+    is_connects: bool = False
+    scale: int | None = None
+    misfit: str = ""
 
     @property
     def is_object(self) -> bool:

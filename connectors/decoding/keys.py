@@ -5,10 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from connectors.decoding.policy import Payload, RecordReader, Unfit, read_exactly
+from connectors.decoding.writers import Writers
 from planner.errors import BadBinding
+from planner.evolution.avro import BadSchema, parse_schema
+from planner.evolution.writer_types import WriterSchema
 from planner.names import KAFKA_KEY, KAFKA_VALUE
 from planner.schema import Column, TableSchema
 from planner.seam.binding import OnError
+from planner.seam.keys import KeySchema
 
 
 class BadKey(Unfit):
@@ -48,7 +52,7 @@ class KeyColumn:
 
         A record whose key does not decode is a bad one, if it would be a row. By policy ``null`` what does decode of it stays.
         """
-        keys, errors = self._read(batch.column(KAFKA_KEY))
+        [keys], errors = read_keys(self._records, batch.column(KAFKA_KEY))
         positions, columns = payload.positions, list(payload.columns)
         bad = {
             at: BadKey(self._name, errors[at])
@@ -64,15 +68,34 @@ class KeyColumn:
         columns.insert(self._index, keys)
         return Payload(positions, columns, {**payload.errors, **bad})
 
-    def _read(self, raw: pa.Array) -> tuple[pa.Array, dict[int, Unfit]]:
-        """Return the keys of all records, NULL where there is none, and the errors of bad ones by position."""
-        batch = pa.RecordBatch.from_arrays([raw], names=[KAFKA_VALUE])
-        # All of them, under any policy: a bad key of a tombstone is no matter.
-        read = read_exactly(self._records.fields, self._records.read(batch), "null")
-        [keys] = read.columns
-        if len(read.positions) != len(raw):
-            at: list[int | None] = [None] * len(raw)
-            for index, position in enumerate(read.positions):
-                at[position] = index
-            keys = keys.take(pa.array(at, pa.int64()))
-        return keys, dict(read.errors)
+
+def read_keys(records: RecordReader, raw: pa.Array) -> tuple[list[pa.Array], dict[int, Unfit]]:
+    """Return the columns of the keys of all records, NULL where there is none, and the errors of bad ones by position."""
+    batch = pa.RecordBatch.from_arrays([raw], names=[KAFKA_VALUE])
+    # All of them, under any policy: of an append table, a bad key of a tombstone is no matter.
+    read = read_exactly(records.fields, records.read(batch), "null")
+    columns = list(read.columns)
+    if len(read.positions) != len(raw):
+        at: list[int | None] = [None] * len(raw)
+        for index, position in enumerate(read.positions):
+            at[position] = index
+        columns = [column.take(pa.array(at, pa.int64())) for column in columns]
+    return columns, dict(read.errors)
+
+
+def key_writer(table: str, schema: KeySchema) -> WriterSchema:
+    """Return the one schema of keys. Raises BadBinding: it does not parse any more."""
+    try:
+        return parse_schema(schema.text, dict(schema.references))
+    except BadSchema as bad:
+        raise BadBinding(
+            f"{table}: the schema of keys, {schema}, cannot be read: {bad}; make the table anew.",
+            table=table,
+        ) from None
+
+
+def key_writers(schema: KeySchema, writer: WriterSchema) -> Writers:
+    """Return what has the schema of keys alone, to be read as ``writer``."""
+    writers = Writers(others=f"is not that of the table's keys, {schema.id} ({schema})")
+    writers.put(schema.id, writer)
+    return writers

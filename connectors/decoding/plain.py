@@ -75,6 +75,11 @@ class PlainRecords:
             return Portion((), self._columns(column[:0].cast(self._type)), positions, exactly)
         return Portion(positions, self._columns(values), (), exactly)
 
+    def names(self, raw: bytes) -> frozenset[str]:
+        """See ``RecordReader.names``."""
+        del raw
+        return frozenset()
+
     def _columns(self, values: pa.Array) -> list[pa.Array]:
         nothing = [None] * len(values)
         return [

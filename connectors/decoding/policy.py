@@ -28,7 +28,7 @@ from planner.names import (
 )
 from planner.ports import Decoded, all_ids
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TableSchema
-from planner.seam.binding import Binding, OnError
+from planner.seam.binding import Binding, OnError, decoded_schema
 from planner.seam.watermark import Outcomes
 
 #: Longer batches are decoded in portions, whose payloads and columns stay in the processor's cache.
@@ -43,6 +43,7 @@ class Unfit(Exception):
 
     #: What to do, before the command that skips the record.
     cure = "correct its producer, then run"
+    error: type[UndecodableRecord] = UndecodableRecord
 
     def __init__(self, path: str | None, reason: str, message: str | None = None) -> None:
         super().__init__(reason if path is None else f"field {path}: {reason}")
@@ -84,6 +85,9 @@ class RecordReader(Protocol):
 
     def read(self, batch: pa.RecordBatch) -> Portion:
         """Read a portion of a batch of ``RAW_SCHEMA``."""
+
+    def names(self, raw: bytes) -> frozenset[str]:
+        """Return the names of a record's own fields, for messages; none where it has no such. Raises Unfit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,7 @@ class TableDecoder:
         self._policy = binding.on_error
         self._boundary = binding.boundary
         self._schema = schema
+        self._arrow = decoded_schema(schema, binding)
         self._records = records
         self._keys = keys
         self.reads = records.reads | {
@@ -201,8 +206,8 @@ class TableDecoder:
 
     @property
     def no_rows(self) -> pa.RecordBatch:
-        nothing = [pa.nulls(0, column.type) for column in self._schema.columns]
-        return pa.RecordBatch.from_arrays(nothing, schema=self._schema.arrow)
+        nothing = [pa.nulls(0, each.type) for each in self._arrow]
+        return pa.RecordBatch.from_arrays(nothing, schema=self._arrow)
 
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
         portion = self._records.read(batch)
@@ -229,10 +234,11 @@ class TableDecoder:
     def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:
         partition = batch.column(KAFKA_PARTITION)[at].as_py()
         offset = batch.column(KAFKA_OFFSET)[at].as_py()
-        return UndecodableRecord(
+        others = "null or skip" if self._arrow is self._schema.arrow else "skip"
+        return unfit.error(
             f"{self._table}: the record at partition {partition}, offset {offset} does not decode: {unfit.message}; {unfit.cure} "
-            f"`thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, or choose error policy null "
-            f"or skip for the table.",
+            f"`thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, or choose error policy "
+            f"{others} for the table.",
             table=self._table,
             partition=partition,
             offset=offset,
@@ -258,13 +264,13 @@ class TableDecoder:
                 reasons = [errors[at].reason if at in errors else None for at in positions]
                 arrays.append(pa.array(reasons, pa.string()))
             elif column.is_metadata:
-                arrays.append(_as(rows.column(column.name), column.type))
+                arrays.append(with_ids(rows.column(column.name), column.type))
             else:
                 arrays.append(next(decoded))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow)
 
 
-def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def with_ids(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Give an array the field ids inside ``kind``; its type is otherwise that already."""
     return array if array.type.equals(kind, check_metadata=True) else array.cast(kind)
 

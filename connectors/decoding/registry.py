@@ -5,12 +5,10 @@ from dataclasses import replace
 
 from connectors.decoding.fields import VALUE
 from connectors.decoding.json.decoder import JsonRecords
-from connectors.decoding.keys import KeyColumn
+from connectors.decoding.keys import KeyColumn, key_writer, key_writers
 from connectors.decoding.plain import PlainRecords
 from connectors.decoding.policy import RecordReader, TableDecoder
 from connectors.decoding.writers import Writers
-from planner.errors import BadBinding
-from planner.evolution.avro import BadSchema, parse_schema
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import FORMATS, AvroFormat, JsonFormat, RawFormat, StringFormat
@@ -60,6 +58,11 @@ def decoder_for(
         BadBinding: the schema cannot hold what the binding asks for.
         UnsupportedType: a column's type has no form in the binding's format.
     """
+    if binding.upsert is not None:
+        # Tables without a key need none of it.
+        from connectors.decoding.changes import change_decoder
+
+        return change_decoder(table, schema, binding, writers)
     key = binding.key_column(schema)
     values, keys = schema, None
     if binding.key is not None and key is not None:
@@ -78,21 +81,7 @@ def _key_reader(table: str, binding: Binding, key: RecordKey, column: Column) ->
         floors=binding.format.floors,
     )
     alone = TableSchema(0, (replace(column, keys=(VALUE,)),))
-    writers = None if key.schema is None else _key_writers(table, key)
+    writers = None
+    if key.schema is not None:
+        writers = key_writers(key.schema, key_writer(table, key.schema).as_value)
     return _KEY_READERS[key.format](table, alone, replace(binding, format=form), writers)
-
-
-def _key_writers(table: str, key: RecordKey) -> Writers:
-    """Return the one schema of keys. Raises BadBinding: it does not parse any more."""
-    schema = key.schema
-    assert schema is not None  # noqa: S101 - as its caller checks
-    writers = Writers(others=f"is not that of the table's keys, {schema.id} ({schema})")
-    try:
-        writer = parse_schema(schema.text, dict(schema.references))
-    except BadSchema as bad:
-        raise BadBinding(
-            f"{table}: the schema of keys, {schema}, cannot be read: {bad}; make the table anew.",
-            table=table,
-        ) from None
-    writers.put(schema.id, writer.as_value)
-    return writers

@@ -39,10 +39,11 @@ from planner.names import (
     side_name,
 )
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated, nested_fields
-from planner.seam.binding import KAFKA, TOPIC, Binding
+from planner.seam.binding import KAFKA, TOPIC, Binding, check_keyed
 from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG, WatermarkEntries
 from planner.seam.watermark import Watermark
-from planner.sql_text import FieldPath
+from planner.sql_text import FieldPath, spelled
+from planner.tiering.keyed import DELETE_GRANULARITY, DELETE_MODE, MERGE_ON_READ
 
 NAME_MAPPING = "schema.name-mapping.default"
 #: pyiceberg 0.12 reads version 3 and cannot write it; Spark can upgrade the table later.
@@ -80,6 +81,12 @@ DEFAULT_PROPERTIES: Mapping[str, str] = {
     COMPACT: "true",
 }
 
+#: A publish deletes the rows that it replaces, a file of deletes for each data file (``planner.tiering.keyed``).
+KEYED_PROPERTIES: Mapping[str, str] = {
+    DELETE_MODE: MERGE_ON_READ,
+    DELETE_GRANULARITY: "file",
+}
+
 
 @dataclass(frozen=True)
 class NewTable:
@@ -88,6 +95,7 @@ class NewTable:
     ``columns`` are those of the record's value, that of its key where ``binding.key`` says how to read it (``key_column`` is
     its name), and optional metadata columns where wanted; ``create_table`` adds the three leading ones, and under error policy
     ``null`` those it needs. ``partition_by`` and ``sort_by`` are terms as Iceberg writes them, ``floors`` paths to times.
+    ``key`` names the columns of a keyed table's key (``binding.upsert``), by which it is sorted unless it says otherwise.
     """
 
     name: TableName
@@ -100,6 +108,7 @@ class NewTable:
     location: str | None = None
     floors: Sequence[FieldPath] = ()
     key_column: str = ""
+    key: Sequence[str] = ()
 
 
 def create_table(
@@ -111,7 +120,8 @@ def create_table(
 ) -> Watermark:
     """Create a table and commit ``first`` in an empty snapshot, in one catalog commit.
 
-    Field ids are assigned here, so ``binding`` and ``first.shape`` get them here too (``planner.epoch_units``).
+    Field ids are assigned here, so ``binding`` and ``first.shape`` get them here too (``planner.epoch_units``). So does a
+    keyed table's key: its columns are Iceberg's identifier fields, and required.
 
     Metadata columns are optional in Iceberg's sense: Spark and pyiceberg write nullable columns, and an UPDATE
     by either would be refused on a required one. The resolver treats a row without them as foreign.
@@ -123,7 +133,7 @@ def create_table(
     Raises:
         BadConfig: the table's name means a side of another one, a column name is reserved or given twice, a partition or
             sort term is wrong, or the table exists.
-        BadBinding, UnsupportedType: as ``planner.schema.check_federated``.
+        BadBinding, UnsupportedType: as ``planner.schema.check_federated`` and ``check_keyed``.
         CatalogUnavailable, ColdStoreUnavailable: nothing was created, or a table that ``pin`` refuses.
     """
     table, binding = new.name, new.binding
@@ -133,20 +143,30 @@ def create_table(
             f"{table}: a name that ends in {endings} means a side of the table before it; choose another name.",
             table=str(table),
         )
-    all_columns = _all_columns(table, new.columns, binding)
+    columns = [
+        replace(each, required=True) if each.name in new.key else each for each in new.columns
+    ]
+    all_columns = _all_columns(table, columns, binding)
     schema = _schema(all_columns)
-    spec = partition_spec(table, schema, new.partition_by)
-    order = sort_order(table, schema, new.sort_by)
     numbered = table_schema(table, schema, None)
+    if binding.upsert is not None:
+        key = ids_at([(name,) for name in new.key], numbered)
+        binding = replace(binding, upsert=replace(binding.upsert, key=key))
+        check_keyed(str(table), replace(numbered, identifier=frozenset(key)), binding)
+        schema = Schema(*schema.fields, identifier_field_ids=list(key))
+        first = replace(first, mode=binding.mode, key=key)
+    spec = partition_spec(table, schema, new.partition_by)
+    order = sort_order(table, schema, new.sort_by or tuple(map(spelled, new.key)))
     units = units_by_id(new.columns, numbered)
     of_fields = replace(binding.format, epoch_units=units, floors=ids_at(new.floors, numbered))
     binding = replace(binding, format=of_fields)
-    if binding.key is not None:
+    if binding.key is not None and binding.upsert is None:
         [column] = ids_at([(new.key_column,)], numbered)
         binding = replace(binding, key=replace(binding.key, column=column))
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,
+        **({} if binding.upsert is None else KEYED_PROPERTIES),
         **uuid_properties(all_columns.arrow),
         **new.properties,
         **binding.properties(),

@@ -61,6 +61,7 @@ def table_schema(table: TableName, schema: Schema, mapping: NameMapping | None) 
             )
             for field in schema.fields
         ),
+        frozenset(schema.identifier_field_ids),
     )
 
 

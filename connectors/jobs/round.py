@@ -12,7 +12,7 @@ from planner.offsets import OffsetVector
 from planner.ports import Log, TieringTarget, TopicSource
 from planner.seam.cut import LogBounds, Pin, check_topic
 from planner.seam.watermark import Outcomes, Watermark
-from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
+from planner.tiering.plan import TieringBudget, TieringPlan, plan_rebuild, plan_tiering
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,43 @@ def tier_once(
         BadBinding: the table is not bound, or to another topic than its watermark's.
         As ``ColdStore.pin`` and ``TieringTarget.publish``.
     """
-    pin = target.pin()
-    if pin.binding is None:
-        raise not_bound(pin.table)
-    if pin.watermark is not None:
-        # Before a request for the topic, which may not exist.
-        check_topic(pin.table, pin.watermark, pin.binding.topic)
-    bounds = log.measure([pin.binding.address])[pin.binding.address]
+    pin, bounds = _measured(log, target)
     plan = plan_tiering(pin, bounds, budget, bytes_per_offset=bytes_per_offset)
     ends = {each.partition: each.log_end for each in bounds.partitions}
     if not plan.advances or not is_due(pin, bounds):
         return RoundResult(plan, plan.start, False, Outcomes(), _lag(ends, plan.start))
     source = TopicSource(bounds.topic, bounds.topic_id)
     _check_history(log, source, plan.start.next, plan.start.epochs, bounds)
+    return _carried_out(log, target, plan, bounds)
+
+
+def rebuild_once(log: Log, target: TieringTarget, split_rows: int) -> RoundResult:
+    """Replace all rows of a keyed table by those of its log.
+
+    Raises:
+        As ``tier_once``, but for what lies below the log's start.
+    """
+    pin, bounds = _measured(log, target)
+    return _carried_out(log, target, plan_rebuild(pin, bounds, split_rows), bounds)
+
+
+def _measured(log: Log, target: TieringTarget) -> tuple[Pin, LogBounds]:
+    """Pin a bound table and measure its log. Raises as ``tier_once``."""
+    pin = target.pin()
+    if pin.binding is None:
+        raise not_bound(pin.table)
+    if pin.watermark is not None:
+        # Before a request for the topic, which may not exist.
+        check_topic(pin.table, pin.watermark, pin.binding.topic)
+    return pin, log.measure([pin.binding.address])[pin.binding.address]
+
+
+def _carried_out(
+    log: Log, target: TieringTarget, plan: TieringPlan, bounds: LogBounds
+) -> RoundResult:
+    """Stage a plan and publish it; ``bounds`` are those it was made by."""
+    ends = {each.partition: each.log_end for each in bounds.partitions}
+    source = TopicSource(bounds.topic, bounds.topic_id)
     began_s = time.monotonic()
     staged = target.stage(plan)
     staged_s = time.monotonic()

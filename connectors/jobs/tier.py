@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from connectors.jobs import events
 from connectors.jobs.loop import JobTable, TableLoop
-from connectors.jobs.round import RoundResult, always, not_bound, tier_once
+from connectors.jobs.round import RoundResult, not_bound, tier_once
 from planner.errors import FederationError, StalePlan
 from planner.evolution.changes import Evolving
 from planner.names import TableName, by_cluster
@@ -82,7 +82,7 @@ class TieringTable(JobTable):
         """Turn a measurement into the table's lag.
 
         Raises:
-            TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``measure_lag``.
+            TombstonesExpired, TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``measure_lag``.
         """
         if not self.bytes_per_offset:
             self.bytes_per_offset = sampled_bytes(log, bounds) or _GUESSED_BYTES
@@ -267,8 +267,17 @@ class TieringJob:
         """Publish until the log's end, as it was when the last round was planned, is reached."""
         table.survey = self.adjust(table.target.survey())
         budget = replace(self._budget(table), start_rows=_START_ROWS)
+
+        def has_all_deletes(pin: Pin, bounds: LogBounds) -> bool:
+            """Raise TombstonesExpired if a keyed table may lack some."""
+            if pin.binding is not None and pin.binding.upsert is not None:
+                address = pin.binding.address
+                table.retention = self.retentions([address]).get(address, LogRetention())
+                table.lag(self.log, pin, bounds, clock_s=loop.clock(), now_s=self.now_s())
+            return True
+
         while True:
-            done = self._attempt(table, always, budget, loop)
+            done = self._attempt(table, has_all_deletes, budget, loop)
             if done.published:
                 rows = min(self._budget(table).max_rows, done.offsets_in(self.limits.publish_s))
                 budget = replace(budget, max_rows=rows, start_rows=None)

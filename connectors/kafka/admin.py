@@ -7,6 +7,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka
@@ -133,7 +134,7 @@ _TIMEOUT_S = 5.0
 
 
 class RetentionReader:
-    """Reads ``retention.ms`` and ``retention.bytes``. Its clients connect once it is made. Thread-safe."""
+    """Reads ``retention.ms``, ``retention.bytes`` and ``delete.retention.ms``. Its clients connect once it is made. Thread-safe."""
 
     def __init__(
         self, clusters: Mapping[str, Mapping[str, str]], timeout_s: float = _TIMEOUT_S
@@ -153,13 +154,24 @@ class RetentionReader:
             with contextlib.suppress(KafkaException, TimeoutError):
                 settings = answer.result(self._timeout_s + 1)
                 values = {key: entry.value for key, entry in settings.items()}
-                if "delete" in (values.get("cleanup.policy") or "delete"):
-                    milliseconds = _bound(values.get("retention.ms"))
-                    retentions[name] = LogRetention(
-                        seconds=None if milliseconds is None else milliseconds / 1000,
+                policy = values.get("cleanup.policy") or "delete"
+                retention = LogRetention()
+                if "delete" in policy:
+                    retention = replace(
+                        retention,
+                        seconds=_seconds(values.get("retention.ms")),
                         partition_bytes=_bound(values.get("retention.bytes")),
                     )
+                if "compact" in policy:
+                    deletes_s = _seconds(values.get("delete.retention.ms"))
+                    retention = replace(retention, deletes_s=deletes_s)
+                retentions[name] = retention
         return retentions
+
+
+def _seconds(text: str | None) -> float | None:
+    milliseconds = _bound(text)
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _bound(text: str | None) -> int | None:
@@ -169,7 +181,12 @@ def _bound(text: str | None) -> int | None:
 
 
 def is_compacted(clusters: Mapping[str, Mapping[str, str]], topic: str) -> bool:
-    """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``).
+    """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``). Raises as ``topic_settings``."""
+    return "compact" in topic_settings(clusters, topic)["cleanup.policy"]
+
+
+def topic_settings(clusters: Mapping[str, Mapping[str, str]], topic: str) -> dict[str, str]:
+    """Return the settings of ``topic``, by Kafka's names.
 
     Raises BadConfig as ``KafkaLog``; UnknownTopic or LogUnavailable also when the user may not describe the topic.
     """
@@ -177,7 +194,7 @@ def is_compacted(clusters: Mapping[str, Mapping[str, str]], topic: str) -> bool:
     admin = Admin.of(checked(settings_of(clusters, topic)))
     answer = admin.settings_of([topic], _TIMEOUT_S)[topic]
     try:
-        policy: str = answer.result(_TIMEOUT_S + 1)["cleanup.policy"].value
+        settings = answer.result(_TIMEOUT_S + 1)
     except KafkaException as error:
         raise translate(error.args[0], topic, acls="DescribeConfigs") from error
-    return "compact" in policy
+    return {name: entry.value for name, entry in settings.items() if entry.value is not None}

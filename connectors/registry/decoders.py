@@ -199,7 +199,7 @@ class Decoders:
         )
         schemas = [era.writers.get(at) for at in entries]
         rows = [
-            schema_of_rows(each, form.record)
+            schema_of_rows(each, form.record, binding.envelope)
             for each in schemas
             if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
         ]
@@ -239,6 +239,9 @@ class Decoders:
         boundary = binding.boundary
         if boundary is not None and not boundary.is_of_same_records(before, after):
             # Rows that were left out under the one are rows under the other.
+            return None
+        if binding.upsert is not None:
+            # Which change came before each is not known of rows that were read otherwise.
             return None
         values = []
         for schema in (before, after):

@@ -171,6 +171,17 @@ def _snapshot(snapshot: Mapping[str, Any]) -> Snapshot:
     )
 
 
+def java_snapshot(snapshot: Any) -> Snapshot:
+    """Return the facts of a Java ``Snapshot``."""
+    return Snapshot(
+        snapshot_id=snapshot.snapshotId(),
+        parent_id=snapshot.parentId(),
+        sequence_number=snapshot.sequenceNumber(),
+        operation=snapshot.operation(),
+        summary=dict(snapshot.summary()),
+    )
+
+
 def each(iterable: Any) -> Iterator[Any]:
     cursor = iterable.iterator()
     while cursor.hasNext():

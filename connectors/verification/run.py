@@ -21,8 +21,8 @@ from connectors.verification.comparing import (
     Extent,
     FaultTally,
 )
-from planner.errors import BadBinding, Inconsistent, OffsetsExpired
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.errors import BadBinding, Inconsistent, OffsetsExpired, not_for_keyed
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, shell_word
 from planner.offsets import OffsetRange
 from planner.ports import DecoderFactory, Log, TopicSource
 from planner.schema import RAW_SCHEMA
@@ -72,7 +72,7 @@ class Verification:
         """Check everything that can be.
 
         Raises:
-            RequestError: the table is not bound.
+            RequestError: the table is not bound, or keyed.
             Unavailable, SnapshotExpired: a system did not answer, or a file is gone; there is no result then.
         """
         tally = FaultTally()
@@ -91,6 +91,9 @@ class Verification:
                 f"{pin.table}: the table is not bound to a topic, so there is nothing to verify it against.",
                 table=str(pin.table),
             )
+        if pin.binding.upsert is not None:
+            way = f"where its rows are in doubt, `thermocline rebuild {shell_word(pin.table)}` replaces all of them"
+            raise not_for_keyed(pin.table, "to compare a row for each offset", way)
         plan = self._with_unchecked(self._plan(pin.watermark, pin.binding), pin.watermark)
         for finding in plan.findings:
             tally.add(finding)

@@ -51,7 +51,7 @@ _MEANINGS: Mapping[str, tuple[Kind, ...]] = {
 }
 
 #: Names of Kafka Connect's and Debezium's types (``connect.name``) by what they mean.
-_CONNECT: Mapping[str, Meaning] = {
+CONNECT_MEANINGS: Mapping[str, Meaning] = {
     "org.apache.kafka.connect.data.Date": "date",
     "org.apache.kafka.connect.data.Time": "time-millis",
     "org.apache.kafka.connect.data.Timestamp": "timestamp-millis",
@@ -232,8 +232,8 @@ def _with_meaning(base: WriterType, node: Mapping[str, Any]) -> WriterType:
     """Return the type with its logical type, where that may stand on it; else as it is."""
     meaning = node.get("logicalType")
     name = node.get("connect.name")
-    if isinstance(name, str) and name in _CONNECT:
-        meaning = _CONNECT[name]
+    if isinstance(name, str) and name in CONNECT_MEANINGS:
+        meaning = CONNECT_MEANINGS[name]
     if not isinstance(meaning, str) or base.kind not in _MEANINGS.get(meaning, ()):
         return base
     logical: Logical | None = Logical(cast("Meaning", meaning))

@@ -12,8 +12,8 @@ from enum import Enum, auto
 
 import pyarrow as pa
 
-from planner.errors import UnknownTable
-from planner.names import Side
+from planner.errors import UnknownTable, not_for_keyed
+from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION, Side
 from planner.offsets import OffsetRange
 from planner.reading.extremes import ROWS, extreme_rows, extremes_of
 from planner.reading.filters import (
@@ -35,6 +35,9 @@ from planner.statement.references import ResolvedTable, quoted
 #: Stands in front of the columns, for rows that are only counted: of these the engine reads the first column of a union
 #: (DuckDB 1.5.5), of any type; all of a struct, where a condition reads one field.
 CONSTANT_NAME = "__tc:row"
+
+#: Columns of changes that say which of them are rows.
+_DECIDING = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_OP)
 
 
 class ColdMode(Enum):
@@ -103,8 +106,9 @@ class TableRead:
     with ``newest_first``, they come before older ones. ``since_us``: no records before that time, microseconds since 1970.
     ``rows``: others may be left out. ``cold_rows`` is the number of rows that are ``COUNTED``; where ``extremes`` are
     needed, columns, ``cold_extremes`` is a SELECT of rows that have their least and greatest values (empty: of none), and
-    ``cold_rows`` how many more there are. ``is_divisible``: shares of it answer the statement, one after the other; such an answer ``tells_time`` if it
-    depends on when it is asked.
+    ``cold_rows`` how many more there are. ``is_divisible``: shares of it answer the statement, one after the other; such an
+    answer ``tells_time`` if it depends on when it is asked. ``key`` are the names of a keyed table's key columns, where its
+    tail is read: changes, of which the newest of each key decides.
     """
 
     side: Side
@@ -123,6 +127,21 @@ class TableRead:
     columns: ColumnRead = ALL_COLUMNS
     is_divisible: bool = False
     tells_time: bool = False
+    key: tuple[str, ...] = ()
+
+    @property
+    def tail_names(self) -> tuple[str, ...] | None:
+        """The columns of the tail that are read; None: all. Of changes also those that decide which are rows."""
+        names = self.columns.names
+        if names is None or not self.key:
+            return names
+        return (*dict.fromkeys((*names, *self.key, *_DECIDING)),)
+
+    @property
+    def cold_names(self) -> tuple[str, ...] | None:
+        """The columns of files that are read; None: all. Beside changes also the key."""
+        names = self.columns.names
+        return None if names is None else (*dict.fromkeys((*names, *self.key)),)
 
     @property
     def scans_cold(self) -> bool:
@@ -145,7 +164,10 @@ class TableRead:
         return replace(self, cold_rows=rows - ROWS, cold_extremes=extreme_rows(columns))
 
     def with_tail(self, least_rows: int) -> TableRead:
-        """Return what is read once at least ``least_rows`` of the tail are in memory: enough of them need no others."""
+        """Return what is read once at least ``least_rows`` of the tail are in memory: enough of them need no others.
+
+        Changes are no rows, however many.
+        """
         if self.any_rows is None or least_rows < self.any_rows:
             return self
         # Older segments may be packed.
@@ -171,8 +193,15 @@ def plan_rows(
 ) -> TableRead:
     """Decide which rows of a side are read, all columns of them.
 
-    ``records_only``: without cold rows that came from no record.
+    ``records_only``: without cold rows that came from no record. Of a keyed table's tail ``rows`` leaves out nothing: a change that
+    does not matter itself is the newest of its key, or hides an older row.
+
+    Raises:
+        NotForKeyedTables: a part of a keyed table's rows by their offsets is asked for.
     """
+    key = _key_of(cut)
+    if key:
+        return _plan_keyed(side, cut, key, rows, records_only=records_only)
     cold = ColdMode.NONE
     cold_ranges: tuple[OffsetRange, ...] = ()
     if side.has_cold:
@@ -189,6 +218,29 @@ def plan_rows(
         since_us=None if cut.increment is None else cut.increment.since_us,
         rows=rows,
     )
+
+
+def _plan_keyed(
+    side: Side, cut: TableCut, key: tuple[str, ...], rows: ScanFilter, *, records_only: bool
+) -> TableRead:
+    if records_only or not cut.is_cold_whole:
+        raise not_for_keyed(
+            cut.table,
+            "a part of its rows by their offsets",
+            "read the table as it is, or at a cut",
+        )
+    # A row of a file is the only one of its key there: files, and their rows, may be left out by any condition.
+    cold = ColdMode.WHOLE if side.has_cold else ColdMode.NONE
+    tail = cut.new_hot if side.has_tail else ()
+    return TableRead(side, cut, cold, tail=tail, rows=rows, key=key if tail else ())
+
+
+def _key_of(cut: TableCut) -> tuple[str, ...]:
+    """Return the names of a keyed table's key columns; of another table none."""
+    upsert = None if cut.binding is None else cut.binding.upsert
+    if upsert is None:
+        return ()
+    return tuple(column.name for column in upsert.columns(cut.cold.schema))
 
 
 def plan_read(
@@ -211,10 +263,10 @@ def plan_read(
     if side.is_facts:
         return TableRead(side, cut)
     read = plan_rows(side, cut, rows)
-    if table in needs.shared:
+    if table in needs.shared and not read.key:
         # Both sides lease the same rows of the tail.
         read = replace(read, tail=cut.new_hot if side.has_tail else ())
-    is_plain = is_open and cut.increment is None and cut.is_cold_whole
+    is_plain = is_open and cut.increment is None and cut.is_cold_whole and not read.key
     if is_plain and side.has_cold and (needs.count_only or needs.extremes):
         names = tuple(name for name in cut.cold.schema.names if fold(name) in needs.extremes)
         if len(names) == len(needs.extremes):
@@ -223,7 +275,7 @@ def plan_read(
         read,
         any_rows=needs.any_rows if is_plain else None,
         columns=_columns(needs, cut, is_open=is_open),
-        is_divisible=is_divisible(needs, cut),
+        is_divisible=is_divisible(needs, cut) and not read.key,
         tells_time=needs.tells_time,
     )
     return read if share is None else read.of_share(share)

@@ -21,6 +21,7 @@ from planner.names import (
     KAFKA_ERROR,
     KAFKA_KEY,
     KAFKA_VALUE,
+    Envelope,
     TableName,
     shell_word,
     topic_address,
@@ -35,7 +36,16 @@ from planner.seam.formats import (
     bad_property,
     one_of,
 )
-from planner.seam.keys import KEY_OPTIONS, RecordKey
+from planner.seam.keys import (
+    KEY_FIELDS,
+    KEY_OPTIONS,
+    MODE,
+    UPSERT_OPTIONS,
+    Mode,
+    RecordKey,
+    Upsert,
+    change_schema,
+)
 from planner.seam.watermark import Watermark
 from planner.type_text import type_text
 
@@ -44,7 +54,6 @@ OnError = Literal["fail", "null", "skip"]
 TOPIC = "thermocline.topic"
 KAFKA = "thermocline.kafka"
 FORMAT = "thermocline.format"
-MODE = "thermocline.mode"
 ON_ERROR = "thermocline.on_error"
 MAX_TAIL_ROWS = "thermocline.max_tail_rows"
 MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
@@ -88,13 +97,12 @@ class Binding:
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
     ``skips`` are (partition, offset) of records that become no row, even if they decode; records whose row is before
     ``boundary`` become none either. Both come from the watermark (``under``), not from properties: both sides of a seam
-    read them from the same snapshot. ``key``: keys of records fill a column. ``table_uuid`` is that of the table it was read
-    from, and decides no row.
+    read them from the same snapshot. ``key``: keys of records fill a column, or those of a keyed table's key. ``upsert``: the
+    table is keyed. ``table_uuid`` is that of the table it was read from, and decides no row.
     """
 
     topic: str
     format: RecordFormat = field(default_factory=JsonFormat)
-    mode: Literal["append"] = "append"
     on_error: OnError = "fail"
     max_tail_rows: int | None = None
     max_tail_bytes: int | None = None
@@ -103,6 +111,17 @@ class Binding:
     key: RecordKey | None = None
     boundary: RetentionBoundary | None = None
     table_uuid: str = field(default="", compare=False)
+    upsert: Upsert | None = None
+
+    @property
+    def mode(self) -> Mode:
+        """How records become rows: each is one, or the newest change of each key decides."""
+        return "append" if self.upsert is None else "upsert"
+
+    @property
+    def envelope(self) -> Envelope:
+        """What is around rows in the records' values."""
+        return "none" if self.upsert is None else self.upsert.envelope
 
     def under(self, mark: Watermark | None) -> Binding:
         """Return the binding with what a watermark says of records; None: as properties alone have it."""
@@ -146,6 +165,7 @@ class Binding:
             ON_ERROR: self.on_error,
             **self.format.properties,
             **({} if self.key is None else self.key.properties),
+            **({} if self.upsert is None else self.upsert.properties),
             KAFKA: self.kafka or None,
             MAX_TAIL_ROWS: self.max_tail_rows,
             MAX_TAIL_BYTES: self.max_tail_bytes,
@@ -165,6 +185,8 @@ def shape_under(binding: Binding, forms: int) -> str:
     }
     if binding.key is not None:
         facts["key"] = binding.key.properties
+    if binding.upsert is not None:
+        facts["upsert"] = binding.upsert.properties
     if binding.skips:
         facts["skips"] = [list(item) for item in binding.skips]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
@@ -186,7 +208,8 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
     record_format = FORMATS[one_of(table, properties, FORMAT, tuple(FORMATS), JsonFormat.name)]
     own = (*_OPTIONS, *record_format.options)
     retention = (RETENTION_DAYS, RETENTION_COLUMN)
-    options = (*own, *KEY_OPTIONS, MAX_TAIL_ROWS, MAX_TAIL_BYTES, *retention, MIRROR)
+    sizes = (MAX_TAIL_ROWS, MAX_TAIL_BYTES)
+    options = (*own, *KEY_OPTIONS, *UPSERT_OPTIONS, *sizes, *retention, MIRROR)
     for key in properties:
         if (
             key.startswith("thermocline.")
@@ -197,15 +220,16 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
             what = f"unknown property {key}; known are {', '.join(names)} and {last}."
             raise bad_property(table, key, what)
     has_no_key = properties.keys().isdisjoint(KEY_OPTIONS)
+    upsert = Upsert.parse(table, properties)
     return Binding(
         topic=properties[TOPIC],
         format=record_format.parse(table, properties),
-        mode=one_of(table, properties, MODE, ("append",), "append"),  # type: ignore[arg-type]
         on_error=one_of(table, properties, ON_ERROR, get_args(OnError), "fail"),  # type: ignore[arg-type]
         max_tail_rows=count_property(table, properties, MAX_TAIL_ROWS),
         max_tail_bytes=count_property(table, properties, MAX_TAIL_BYTES),
         kafka=_cluster(table, properties),
         key=None if has_no_key else RecordKey.parse(table, properties),
+        upsert=upsert,
     )
 
 
@@ -251,6 +275,99 @@ def decoding_key(schema: TableSchema, binding: Binding) -> str:
     """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips, boundary."""
     boundary = "" if binding.boundary is None else binding.boundary.key
     return f"{schema.fingerprint}.{binding.shape}{binding.format.beyond_shape}{boundary}"
+
+
+def decoded_schema(schema: TableSchema, binding: Binding) -> pa.Schema:
+    """Return what decoded records of a table have: its rows, or changes of them."""
+    return schema.arrow if binding.upsert is None else change_schema(schema, binding.upsert)
+
+
+def check_keyed(table: str, schema: TableSchema, binding: Binding) -> None:
+    """Check the key of a keyed table; of another one there is nothing to check.
+
+    Raises:
+        BadBinding: the table has no key now, or another one than it was bound with; a column of it is optional, or of a type
+            that has no equality of its own; or bad records would be rows.
+    """
+    upsert = binding.upsert
+    if upsert is None:
+        return
+
+    def bad(what: str, **facts: object) -> BadBinding:
+        return BadBinding(f"{table}: {what}", table=table, **facts)
+
+    if not schema.identifier:
+        raise bad(
+            "the table is keyed, but declares no key: set its columns as Iceberg's identifier fields, as "
+            "`thermocline create --mode upsert --key` does."
+        )
+    if schema.identifier != frozenset(upsert.key):
+        names = {column.field_id: column.name for column in schema.columns}
+        now, then = (
+            ", ".join(names.get(each, f"field {each}") for each in sorted(ids))
+            for ids in (schema.identifier, upsert.key)
+        )
+        raise bad(
+            f"the table's identifier fields are {now}, and it was bound with the key {then}, which its rows are one each "
+            f"of; set the identifier fields back, or make another table for another key."
+        )
+    columns = upsert.columns(schema)
+    if len(columns) != len(upsert.key):
+        raise bad("a field inside a column is part of the key; only whole columns can be.")
+    for column in columns:
+        why = _not_a_key(column)
+        if why:
+            raise bad(f"column {column.name} of the key {why}.", column=column.name)
+    if binding.on_error == "null":
+        raise bad(
+            "error policy null is not for a keyed table: a row of NULLs would replace the good one of its key; choose policy "
+            "fail or skip.",
+            property=ON_ERROR,
+        )
+
+
+def check_mode(table: str, binding: Binding, mode: Mode) -> None:
+    """Check that a table's rows are what its binding says; ``mode`` is that of its watermark.
+
+    Raises:
+        BadBinding: its mode was changed.
+    """
+    if binding.mode != mode:
+        raise BadBinding(
+            f"{table}: property {MODE} is {binding.mode}, but the table's rows were tiered as {mode}, by its watermark, and a "
+            f"table never changes its mode; set it back, and make another table of the topic for the other mode "
+            f"(`thermocline create`).",
+            table=table,
+            property=MODE,
+        )
+
+
+def check_same_key(table: str, binding: Binding, key: tuple[int, ...]) -> None:
+    """Check that a table's rows are one for each key of its binding; ``key`` is that of its watermark.
+
+    Raises:
+        BadBinding: the key was changed, with the identifier fields.
+    """
+    if binding.upsert is not None and binding.upsert.key != key:
+        ids = ",".join(map(str, key))
+        raise BadBinding(
+            f"{table}: property {KEY_FIELDS} is {binding.upsert.properties[KEY_FIELDS]}, but the table's rows are one for each "
+            f"key of the fields {ids}, by its watermark; set it and the identifier fields back, or replace all rows by those "
+            f"of the new key: `thermocline rebuild {shell_word(table)}`.",
+            table=table,
+            property=KEY_FIELDS,
+        )
+
+
+def _not_a_key(column: Column) -> str:
+    """Say why a column cannot be one of a key; "" if it can."""
+    if column.is_metadata:
+        return "says where a record is, and not which row it changes"
+    if pa.types.is_nested(column.type):
+        return f"is {type_text(column.type)}, and only plain values can be a key"
+    if pa.types.is_floating(column.type):
+        return f"is {type_text(column.type)}, whose NaN and zeros are not equal alike everywhere; use a decimal or a text"
+    return "" if column.required else "is optional, and every row has a key; make it required"
 
 
 def check_times(table: str, schema: TableSchema, binding: Binding) -> None:

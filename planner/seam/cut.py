@@ -27,7 +27,7 @@ from planner.errors import (
 from planner.names import TableName, shell_word, topic_name
 from planner.offsets import OffsetRange, OffsetVector
 from planner.schema import TableSchema
-from planner.seam.binding import TOPIC, Binding
+from planner.seam.binding import TOPIC, Binding, check_same_key
 from planner.seam.watermark import Watermark
 
 
@@ -259,7 +259,13 @@ def plan_cut(pin: Pin, bounds: LogBounds | None) -> TableCut:
 
 
 def cold_cut(pin: Pin) -> TableCut:
-    """Cut the pinned snapshot alone, without the log. The cut ends at the watermark."""
+    """Cut the pinned snapshot alone, without the log. The cut ends at the watermark.
+
+    Raises:
+        BadBinding: as ``check_same_key``.
+    """
+    if pin.binding is not None and pin.watermark is not None:
+        check_same_key(str(pin.table), pin.binding, pin.watermark.key)
     cold = ColdSlice(pin.table, pin.metadata_location, pin.snapshot_id, pin.schema)
     mark = pin.watermark
     hot = None if mark is None else HotSlice(mark.address, mark.topic_id, ())
@@ -351,10 +357,14 @@ def _untiered(
     epochs: dict[str, object] = {}
     if bounds.log_start > start:
         kind = TailGap
+        way = f"gap accept {shell_word(table)}`: it gives the lost range up"
+        if watermark.mode == "upsert":
+            # A lost delete's row would stay.
+            way = f"rebuild {shell_word(table)}`: it reads all that the log has again"
         what = (
             f"cold data ends at offset {start} but the log starts at {bounds.log_start}; "
             f"{bounds.log_start - start} offsets were removed before they were tiered. Raise the topic's retention.ms or "
-            f"tier more often, then run `thermocline gap accept {shell_word(table)}`: it gives the lost range up."
+            f"tier more often, then run `thermocline {way}."
         )
     elif start > bounds.log_end:
         what = (

@@ -14,7 +14,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from planner.errors import BadParameter, LogTruncated, TopicRecreated, UnsupportedStatement
+from planner.errors import (
+    BadParameter,
+    LogTruncated,
+    TopicRecreated,
+    UnsupportedStatement,
+    keep_history,
+)
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.seam.cut import Increment, TableCut
@@ -88,11 +94,14 @@ def narrow(cut: TableCut, after: After) -> TableCut:
 
     Raises:
         BadParameter: the position does not name this table.
+        NotForKeyedTables: its rows are not its records.
         TopicRecreated: its offsets are of another topic.
         LogTruncated: it lies above the cut's end: records of earlier answers are gone.
     """
     if cut.hot is None:
         return cut
+    if cut.binding is not None and cut.binding.upsert is not None:
+        raise keep_history(cut.table, "following")
     if after.start == "now":
         return replace(cut, increment=Increment(cut.end))
     if after.start == "beginning":

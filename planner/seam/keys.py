@@ -1,6 +1,10 @@
-"""Keys of records as a column: a table's ``thermocline.key_*`` properties.
+"""Keys: those of records as a column, and those that a keyed table has one row of.
 
 The column is named by its field id, so it may be renamed. Its former names mean nothing: keys have no fields of the value.
+
+A keyed table (``thermocline.mode = upsert``) takes its records for changes: of those of one key the newest decides, and it is a
+row or, a delete, none. The key is Iceberg's own identifier fields. Their ids are in a property too, so that a change of them
+shows: rows below the watermark are one for each key of then.
 """
 
 from __future__ import annotations
@@ -10,10 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from planner.names import TableName
+import pyarrow as pa
+
+from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION, Envelope, TableName
+from planner.schema import Column, TableSchema
 from planner.seam.formats import AvroFormat, bad_property, one_of
 
 KeyFormat = Literal["raw", "string", "json", "avro"]
+KeyFrom = Literal["key", "value"]
+Mode = Literal["append", "upsert"]
+
+MODE = "thermocline.mode"
 
 KEY_FORMAT = "thermocline.key_format"
 
@@ -24,6 +35,17 @@ KEY_COLUMN = "thermocline.key_column"
 KEY_SCHEMA = "thermocline.key_schema"
 
 KEY_OPTIONS = (KEY_FORMAT, KEY_COLUMN, KEY_SCHEMA)
+
+#: Ids of the columns of a keyed table's key, with commas between them.
+KEY_FIELDS = "thermocline.key_fields"
+
+#: What has the values of these columns: keys of records, or their values.
+KEY_FROM = "thermocline.key_from"
+
+#: What is around the row in a record's value.
+ENVELOPE = "thermocline.envelope"
+
+UPSERT_OPTIONS = (KEY_FIELDS, KEY_FROM, ENVELOPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +93,10 @@ class KeySchema:
 
 @dataclass(frozen=True, slots=True)
 class RecordKey:
-    """How the keys of records fill a column. ``column`` is its field id, 0 while the table has none; ``schema`` of Avro."""
+    """How the keys of records fill a column, or the key columns of a keyed table.
+
+    ``column`` is its field id, 0 in a keyed table and while the table has none; ``schema`` of Avro.
+    """
 
     format: KeyFormat
     column: int = 0
@@ -81,11 +106,17 @@ class RecordKey:
     def parse(cls, table: TableName, properties: Mapping[str, str]) -> RecordKey:
         """Read the properties of a table that has any of ``KEY_OPTIONS``.
 
+        Keys of a keyed table fill the columns of its key, and no other.
+
         Raises:
             BadBinding: a value is not allowed, or one of the properties is there without another that it needs.
         """
         name = one_of(table, properties, KEY_FORMAT, get_args(KeyFormat), "")
-        column = properties.get(KEY_COLUMN, "")
+        is_keyed = properties.get(MODE) == "upsert"
+        column = properties.get(KEY_COLUMN, "0" if is_keyed else "")
+        if is_keyed and KEY_COLUMN in properties:
+            what = f"property {KEY_COLUMN} is not for a keyed table, whose keys fill the columns of {KEY_FIELDS}; unset it."
+            raise bad_property(table, KEY_COLUMN, what)
         if not (column.isascii() and column.isdigit() and len(column) <= 10):
             what = f"property {KEY_COLUMN} is {column!r}; it must be the id of the column that keys fill."
             raise bad_property(table, KEY_COLUMN, what)
@@ -102,7 +133,79 @@ class RecordKey:
     @property
     def properties(self) -> dict[str, str]:
         """The table properties that ``parse`` reads back equal. All of them decide which row a record becomes."""
-        properties = {KEY_FORMAT: self.format, KEY_COLUMN: str(self.column)}
+        properties = {KEY_FORMAT: self.format}
+        if self.column:
+            properties[KEY_COLUMN] = str(self.column)
         if self.schema is not None:
             properties[KEY_SCHEMA] = self.schema.property_text
         return properties
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """How records are changes of a keyed table. ``key`` are the ids of the key's columns, ascending, of when it was bound."""
+
+    key: tuple[int, ...]
+    key_from: KeyFrom = "key"
+    envelope: Envelope = "none"
+
+    @classmethod
+    def parse(cls, table: TableName, properties: Mapping[str, str]) -> Upsert | None:
+        """Read the properties; None: the table has a row for each record.
+
+        Raises:
+            BadBinding: a value is not allowed, or a property of a keyed table is there without its mode.
+        """
+        if one_of(table, properties, MODE, get_args(Mode), "append") == "append":
+            for key in UPSERT_OPTIONS:
+                if key in properties:
+                    what = (
+                        f"property {key} is for a keyed table, and {MODE} is append; unset it."
+                    )
+                    raise bad_property(table, key, what)
+            return None
+        ids = properties.get(KEY_FIELDS, "").split(",")
+        if not all(each.isascii() and each.isdigit() and len(each) <= 10 for each in ids):
+            what = (
+                f"property {KEY_FIELDS} is {properties.get(KEY_FIELDS, '')!r}; it must be the ids of the key's columns, with "
+                f"commas between them: make a keyed table with `thermocline create --mode upsert --key`."
+            )
+            raise bad_property(table, KEY_FIELDS, what)
+        upsert = cls(
+            tuple(sorted({int(each) for each in ids})),
+            one_of(table, properties, KEY_FROM, get_args(KeyFrom), "key"),  # type: ignore[arg-type]
+            one_of(table, properties, ENVELOPE, get_args(Envelope), "none"),  # type: ignore[arg-type]
+        )
+        if upsert.key_from == "key" and KEY_FORMAT not in properties:
+            what = f"property {KEY_FORMAT} is not set, and the key's columns have the keys of records; set it."
+            raise bad_property(table, KEY_FORMAT, what)
+        return upsert
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties that ``parse`` reads back equal, with the mode. All of them decide which row a key has."""
+        ids = ",".join(map(str, self.key))
+        return {
+            MODE: "upsert",
+            KEY_FIELDS: ids,
+            KEY_FROM: self.key_from,
+            ENVELOPE: self.envelope,
+        }
+
+    def columns(self, schema: TableSchema) -> tuple[Column, ...]:
+        """Return the columns of the key, in the order of the table."""
+        return tuple(each for each in schema.columns if each.field_id in self.key)
+
+
+def change_schema(schema: TableSchema, upsert: Upsert) -> pa.Schema:
+    """Return what a decoded change has: the columns of its table, and ``u`` or ``d``.
+
+    A delete has NULL in all but the key and the metadata columns.
+    """
+    always = {
+        KAFKA_PARTITION,
+        KAFKA_OFFSET,
+        *(column.name for column in upsert.columns(schema)),
+    }
+    fields = [field.with_nullable(field.name not in always) for field in schema.arrow]
+    return pa.schema([*fields, pa.field(KAFKA_OP, pa.string(), nullable=False)])

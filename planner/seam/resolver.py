@@ -177,12 +177,14 @@ def _check_passes(
 
 
 def _why_refused(history: History, snapshot: Snapshot, watermark: Watermark) -> str | None:
+    if watermark.mode == "upsert" and snapshot.count("added-equality-deletes"):
+        return "added equality deletes, after which no summary says how many rows of a keyed table there are"
     match snapshot.operation:
         case "replace" | "delete":
             return None
         case "overwrite":
             return _why_overwrite_is_refused(snapshot, watermark)
-        case "append" if _added_nothing(history, snapshot):
+        case "append" if added_nothing(history, snapshot):
             return None
         case "append" if snapshot.watermark_text is not None:
             return "it appended rows, under a watermark copied from another commit"
@@ -211,7 +213,7 @@ def _why_overwrite_is_refused(snapshot: Snapshot, watermark: Watermark) -> str |
     return None
 
 
-def _added_nothing(history: History, snapshot: Snapshot) -> bool:
+def added_nothing(history: History, snapshot: Snapshot) -> bool:
     """Whether an append shows by its totals that it added no rows (INSERT of an empty SELECT)."""
     parent = history.snapshots.get(snapshot.parent_id or 0)
     total = snapshot.count("total-records")
@@ -236,7 +238,7 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
         why = "the tag and the mirror property disagree"
     elif tagged.sequence_number >= oldest.sequence_number:
         why = "the tag is newer than the snapshot"
-    elif _counts_differ(_before(oldest), _totals(tagged)):
+    elif _counts_differ(_before(oldest), _totals(tagged), text):
         why = "rows were added or removed by snapshots that expired"
     if why is not None or tagged is None or text is None:
         raise WatermarkMissing(
@@ -257,14 +259,18 @@ class _Totals:
     equality: int
 
 
-def _counts_differ(before: _Totals | None, tagged: _Totals | None) -> bool:
-    """Whether rows may have come or gone between the tagged snapshot and the oldest one that is left.
+def _counts_differ(before: _Totals | None, tagged: _Totals | None, text: str) -> bool:
+    """Whether rows may have come or gone between the tagged snapshot, of this watermark text, and the oldest one that is left.
 
     Row deletes leave the records as they are. A compaction drops deleted rows with their deletes, so as many live rows are
-    left in fewer records. Both together look like a rollback, and more records are those of an append.
+    left in fewer records. Both together look like a rollback, and more records are those of an append. A keyed table's publish
+    replaces rows, so to be rolled back over one looks like either alone.
     """
     if before is None or tagged is None:
         return True
+    mark = readable_watermark(text)
+    if mark is not None and mark.mode == "upsert":
+        return before != tagged
     is_compacted = (
         before.records < tagged.records
         and before.records - before.position == tagged.records - tagged.position

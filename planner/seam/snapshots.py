@@ -118,6 +118,14 @@ class History:
             snapshot = self.snapshots.get(snapshot.parent_id or 0)
 
 
+def live_rows(snapshot: Snapshot) -> int | None:
+    """Rows of a snapshot; None where its summary does not say. Its records count deleted rows until a rewrite drops them."""
+    records = snapshot.count("total-records")
+    if records is None:
+        return None
+    return records - (snapshot.count("total-position-deletes") or 0)
+
+
 _REMOVED = ("deleted-records", "added-position-deletes")
 
 

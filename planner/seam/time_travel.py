@@ -29,7 +29,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.binding import decoding_key
 from planner.seam.cut import HotSlice, LogBounds, Pin, PinReference, TableCut, cold_cut
-from planner.seam.watermark import as_int, as_str, era_after
+from planner.seam.watermark import Watermark, as_int, as_str, era_after
 from planner.statement.references import AtClause, CutKey
 
 CUT_VERSION = 2
@@ -211,11 +211,17 @@ def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut
     """Cut one table at a past end. ``bounds``: of its topic, where ``needs_log``.
 
     Raises:
-        CutExpired: the topic was created again, or the log does not hold all records between snapshot and end.
+        CutExpired: the topic was created again, or the log does not hold all records between snapshot and end; or the table is
+            keyed and the snapshot newer than the cut.
     """
     mark = pin.watermark
     if mark is None:
         raise ValueError(f"{pin.table} has no topic")
+    if mark.mode == "upsert" and not is_at_or_below(mark, end):
+        raise expired(
+            pin.table,
+            "the table is keyed, and what it holds has newer rows, or none, of keys that had others then",
+        )
     ranges = tuple(
         OffsetRange(at, mark.offset(at), stop) for at, stop in end if stop > mark.offset(at)
     )
@@ -224,6 +230,12 @@ def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut
     if ranges and bounds is not None:
         _check_retained(pin, ranges, bounds)
     return replace(cold_cut(pin), hot=HotSlice(mark.address, mark.topic_id, ranges), until=end)
+
+
+def is_at_or_below(mark: Watermark, end: OffsetVector) -> bool:
+    """Whether all records of cold are below ``end``: a keyed table has forgotten the rows that they replaced."""
+    stops = end.as_dict()
+    return all(offset <= stops.get(at, 0) for at, offset in mark.next)
 
 
 def ended(cut: TableCut, end: OffsetVector) -> TableCut:

@@ -2,8 +2,9 @@
 
 The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority.
 Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2
-has skipped records, version 3 the boundary of retention, too. Each is written only where it is needed: a reader that does
-not know what it has would show rows that are none (docs/decisions/0007-ways-out.md, docs/decisions/0048-row-retention.md).
+has skipped records; version 3 has the boundary of retention, too, or the key of a keyed table. Each is written only where it is
+needed: a reader that does not know what it has would show rows that are none (docs/decisions/0007-ways-out.md,
+docs/decisions/0048-row-retention.md), or every change as a row (docs/decisions/0049-keyed-tables.md).
 Absent is never zero: a missing text is an error of the caller, not an empty watermark.
 
 One key for all that a record's decoding depends on: equal keys make equal rows of equal bytes.
@@ -25,6 +26,7 @@ from planner.errors import WatermarkUnreadable
 from planner.names import topic_address
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.boundary import RetentionBoundary
+from planner.seam.keys import Mode
 
 
 def era_after(mark: Watermark, decoding: str) -> str:
@@ -44,7 +46,7 @@ def era_after(mark: Watermark, decoding: str) -> str:
 #: Key of the text in the snapshot summary.
 SUMMARY_KEY = "thermocline.watermark"
 
-#: Without skipped records, with them, and with a boundary.
+#: Without skipped records, with them, and with a boundary or a key.
 TEXT_VERSIONS = (1, 2, 3)
 
 #: Texts longer than this are compressed: every metadata.json repeats every retained summary.
@@ -57,7 +59,6 @@ _COMPRESSED_PREFIX = "z:"
 
 #: The outcomes of the first texts. A later one is written where there are some, so other texts stay as they are.
 _COUNTED_ALWAYS = ("rows", "dead", "skipped", "tombstones")
-
 #: Outcomes that people are told also where there are none.
 _SAID_ALWAYS = ("rows", "skipped", "tombstones")
 
@@ -66,7 +67,10 @@ _SAID_ALWAYS = ("rows", "skipped", "tombstones")
 class Outcomes:
     """Counts of outcomes in a range. Every committed record has exactly one outcome.
 
-    ``expired`` decoded to rows that are too old (``planner.seam.boundary``). Texts, metrics, messages and reports walk these fields: a new outcome is one more of them.
+    ``expired`` decoded to rows that are too old (``planner.seam.boundary``). Of a keyed table's publish ``rows`` and ``deletes``
+    are the newest changes of their keys, ``superseded`` the others; of changes that were only decoded, none are.
+
+    Texts, metrics, messages and reports walk these fields: a new outcome is one more of them.
     """
 
     rows: int = 0
@@ -74,6 +78,8 @@ class Outcomes:
     skipped: int = 0
     tombstones: int = 0
     expired: int = 0
+    superseded: int = 0
+    deletes: int = 0
 
     def __add__(self, other: Outcomes) -> Outcomes:
         return Outcomes(*map(add, self, other))
@@ -88,8 +94,15 @@ class Outcomes:
 
     @property
     def bad(self) -> int:
-        """Count the records that became no row for a fault of theirs."""
-        return self.records - self.rows - self.tombstones - self.expired
+        """Count the records that became neither a row, nor a change, nor a tombstone, for a fault of theirs."""
+        changes = self.rows + self.superseded + self.deletes
+        return self.records - changes - self.tombstones - self.expired
+
+    def folded(self, rows: int, deletes: int) -> Outcomes:
+        """Return the outcomes of the same records once changes are folded: so many are the newest of their key."""
+        changes = self.rows + self.superseded + self.deletes
+        superseded = changes - rows - deletes
+        return replace(self, rows=rows, deletes=deletes, superseded=superseded)
 
     @property
     def texts(self) -> list[str]:
@@ -134,7 +147,8 @@ class Watermark:
     newest publish (``planner.seam.watermark``), both empty where a program that did not know them wrote the text.
     ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
     ``boundary``: rows before it are in neither cold nor tail; it never goes back.
-    ``kafka`` is the binding's: a name in settings, which is no part of the text.
+    ``kafka`` is the binding's: a name in settings, which is no part of the text. ``mode`` is that of the table's rows,
+    ``key`` are the ids of the columns that a keyed table has one row of.
     """
 
     cluster_id: str
@@ -154,6 +168,8 @@ class Watermark:
     publish: LastPublish | None = None
     boundary: RetentionBoundary | None = None
     kafka: str = field(default="", compare=False)
+    mode: Mode = "append"
+    key: tuple[int, ...] = ()
 
     @property
     def publish_outcomes(self) -> Outcomes:
@@ -218,7 +234,9 @@ def format_watermark(watermark: Watermark) -> str:
         "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
         **_counts(watermark.outcomes),
     }
-    if watermark.skips or watermark.boundary is not None:
+    if watermark.mode == "upsert":
+        document["key"] = list(watermark.key)
+    if document["v"] > 1:
         document["skips"] = [
             [skip.partition, skip.offset, skip.reason] for skip in watermark.skips
         ]
@@ -235,7 +253,7 @@ def format_watermark(watermark: Watermark) -> str:
 
 
 def _version(watermark: Watermark) -> int:
-    if watermark.boundary is not None:
+    if watermark.boundary is not None or watermark.mode == "upsert":
         return 3
     return 2 if watermark.skips else 1
 
@@ -350,6 +368,7 @@ def _watermark(document: dict[str, Any]) -> Watermark:
     ((topic, mark),) = document["topics"].items()
     prev = document["prev"]
     decoding, era = document.get("decoding", ("", ""))
+    is_keyed = document["v"] == 3 and "key" in document
     return Watermark(
         cluster_id=as_str(document["cluster"]),
         topic=topic,
@@ -366,11 +385,15 @@ def _watermark(document: dict[str, Any]) -> Watermark:
         accepted=tuple(int(as_str(snapshot_id)) for snapshot_id in document["accepted"]),
         skips=tuple(
             Skip(as_int(partition), as_int(offset), as_str(reason))
-            for partition, offset, reason in (document["skips"] if document["v"] >= 2 else ())
+            for partition, offset, reason in (document["skips"] if document["v"] > 1 else ())
         ),
         outcomes=_outcomes(document),
         publish=_last_publish(document.get("publish")),
-        boundary=_boundary(document["boundary"]) if document["v"] >= 3 else None,
+        boundary=_boundary(document["boundary"])
+        if document["v"] == 3 and not is_keyed
+        else None,
         decoding=as_str(decoding),
         era=as_str(era),
+        mode="upsert" if is_keyed else "append",
+        key=tuple(map(as_int, document["key"])) if is_keyed else (),
     )

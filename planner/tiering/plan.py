@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from planner.errors import ShapeMismatch
+from planner.errors import BadBinding, ShapeMismatch
 from planner.names import shell_word
 from planner.offsets import OffsetRange, OffsetVector, cut_up, fair_share
 from planner.seam.binding import Binding, check_times
@@ -34,7 +34,7 @@ class TieringPlan:
     """One publish: the splits to read, and the watermark before and after.
 
     ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: new partitions
-    still enter the watermark.
+    still enter the watermark. Those of a rebuild begin where the log does, and its rows replace all of the table's.
     """
 
     pin: Pin
@@ -44,6 +44,7 @@ class TieringPlan:
     next: OffsetVector
     epochs: OffsetVector
     bytes_per_offset: float = 1.0
+    is_rebuild: bool = False
 
     @property
     def offsets(self) -> int:
@@ -72,10 +73,11 @@ def plan_tiering(
         raise ValueError(f"{pin.table} is not bound to a topic")
     if not pin.binding.gives_rows_of(pin.watermark.shape, pin.schema):
         check_times(str(pin.table), pin.schema, pin.binding)
+        way = "shape accept" if pin.binding.upsert is None else "rebuild"
         raise ShapeMismatch(
             f"{pin.table}: rows below the watermark were decoded with shape {pin.watermark.shape}, the binding "
             f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode, epoch units or floors "
-            f"changed); restore the table properties, or move the shape on purpose with `thermocline shape accept "
+            f"changed); restore the table properties, or move the shape on purpose with `thermocline {way} "
             f"{shell_word(pin.table)}`.",
             table=str(pin.table),
             held=pin.watermark.shape,
@@ -85,7 +87,10 @@ def plan_tiering(
     allowed = max(1, min(budget.max_rows, int(budget.max_bytes / max(bytes_per_offset, 1e-9))))
     if budget.start_rows is not None and sum(map(len, untiered)) > 2 * budget.start_rows:
         allowed = min(allowed, budget.start_rows)
-    chosen = fair_share(untiered, allowed)
+    if pin.binding.upsert is None:
+        chosen = fair_share(untiered, allowed)
+    else:
+        chosen = _new_partitions_last(pin.watermark, untiered, allowed)
     splits = tuple(split for item in chosen for split in cut_up(item, budget.split_rows))
     return TieringPlan(
         pin=pin,
@@ -95,4 +100,56 @@ def plan_tiering(
         next=OffsetVector.of((item.partition, item.stop) for item in chosen),
         epochs=bounds.epochs,
         bytes_per_offset=bytes_per_offset,
+    )
+
+
+def _new_partitions_last(
+    mark: Watermark, untiered: tuple[OffsetRange, ...], allowed: int
+) -> tuple[OffsetRange, ...]:
+    """Choose offsets of a keyed table: partitions that were added come once a publish has all that the others held.
+
+    A key that moved to one has older changes in another partition. Published after a newer delete, which leaves no trace,
+    they would bring its row back; published with it, the key is seen in two partitions.
+    """
+    named = tuple(each for each in untiered if mark.next.get(each.partition) is not None)
+    added = tuple(each for each in untiered if mark.next.get(each.partition) is None)
+    chosen = fair_share(named, allowed)
+    if chosen != named:
+        return chosen
+    return (*chosen, *fair_share(added, max(1, allowed - sum(map(len, chosen)))))
+
+
+def plan_rebuild(pin: Pin, bounds: LogBounds, split_rows: int) -> TieringPlan:
+    """Choose all that the log of a keyed table holds: each living key is still in a compacted one.
+
+    Neither a gap nor another shape is in the way, since no row of before stays.
+
+    Raises:
+        BadBinding: the table has a row for each record, and those that the log has lost would be gone.
+        LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
+    """
+    mark, binding = pin.watermark, pin.binding
+    if mark is None or binding is None:
+        raise ValueError(f"{pin.table} is not bound to a topic")
+    if binding.upsert is None:
+        raise BadBinding(
+            f"{pin.table}: only a keyed table can be rebuilt: this one has a row for each record, and of those that the log has "
+            f"lost nothing would be left.",
+            table=str(pin.table),
+        )
+    starts = {each.partition: each.log_start for each in bounds.partitions}
+    begun = {at: max(offset, starts.get(at, offset)) for at, offset in mark.next}
+    begun = {**starts, **begun}
+    untiered = check_log(pin.table, replace(mark, next=OffsetVector.of(begun.items())), bounds)
+    retained = [
+        OffsetRange(each.partition, starts[each.partition], each.stop) for each in untiered
+    ]
+    return TieringPlan(
+        pin=pin,
+        binding=binding,
+        splits=tuple(split for item in retained for split in cut_up(item, split_rows)),
+        start=mark,
+        next=OffsetVector.of((item.partition, item.stop) for item in retained),
+        epochs=bounds.epochs,
+        is_rebuild=True,
     )

@@ -64,6 +64,7 @@ def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Wa
         next=plan.next,
         epochs=plan.epochs,
         shape=plan.binding.shape,
+        key=() if plan.binding.upsert is None else plan.binding.upsert.key,
         run=run,
         prev_snapshot_id=head,
         outcomes=outcomes,

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from planner.names import TableName
+from planner.errors import TombstonesExpired
+from planner.names import TableName, shell_word
 from planner.seam.binding import TIER_PREFIX, Binding, count_property
 from planner.seam.cut import LogBounds, Pin, check_log
 from planner.seam.formats import bad_property
@@ -86,12 +87,14 @@ class LogRetention:
     """Retention of every partition of a topic; None: without bound, or not known.
 
     ``earlier`` is a measurement ``elapsed_s`` seconds before the newest one: it tells how fast log starts rise.
+    ``deletes_s``: how long a compacted topic keeps deletes; None: it is not compacted, or not known.
     """
 
     seconds: float | None = None
     partition_bytes: int | None = None
     earlier: LogBounds | None = None
     elapsed_s: float = 0.0
+    deletes_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ def measure_lag(
     """Turn one measurement of a bound table's log into its lag.
 
     Raises:
+        TombstonesExpired: a keyed table's log may have lost deletes of rows that it has.
         TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
     """
     if pin.watermark is None:
@@ -175,6 +179,15 @@ def measure_lag(
     rows = sum(map(len, untiered))
     if not rows:
         return Lag()
+    deletes_s = _deletes_s(pin.binding, retention)
+    if survey.rows and deletes_s is not None and age_s > deletes_s:
+        raise TombstonesExpired(
+            f"{pin.table}: the newest publish was {age_s:,.0f} s ago, and topic {pin.watermark.address} keeps deletes for "
+            f"{deletes_s:,.0f} s (delete.retention.ms): some may be lost, and their rows would stay for ever; raise it, then "
+            f"run `thermocline rebuild {shell_word(pin.table)}`.",
+            table=str(pin.table),
+            topic=pin.watermark.address,
+        )
     starts = {each.partition: each.log_start for each in bounds.partitions}
     # Offsets a second, of log starts that rose.
     paces = {
@@ -223,6 +236,9 @@ def decide(
         measures["pressure"].append(
             lag.longest_bytes / (PRESSURE_SHARE * retention.partition_bytes)
         )
+    deletes_s = _deletes_s(binding, retention)
+    if deletes_s is not None:
+        measures["pressure"].append(lag.age_s / (PRESSURE_SHARE * deletes_s))
     if lag.headroom_s is not None and lag.headroom_s <= min(
         URGENT_S, PRESSURE_SHARE * (retention.seconds or 2 * URGENT_S)
     ):
@@ -231,6 +247,11 @@ def decide(
         if max(ratios) >= 1:
             return Trigger(kind, max(ratios))
     return None
+
+
+def _deletes_s(binding: Binding | None, retention: LogRetention) -> float | None:
+    """How long the log keeps what a keyed table must see of it; None for others."""
+    return None if binding is None or binding.upsert is None else retention.deletes_s
 
 
 def exceeds_tail_budget(lag: Lag, binding: Binding) -> bool:

@@ -12,11 +12,12 @@ lost) and a filter on a UUID fails.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
 
+from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION
 from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.plan import ALL_COLUMNS, CONSTANT_NAME, ColumnRead
 from planner.schema import TableSchema
@@ -35,11 +36,52 @@ class AccessFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """The tail of a keyed table's cut: changes, of which the newest of each ``key`` decides.
+
+    ``rows`` have the columns that are read, the key, partition, offset and ``kafka_op`` of every change of the cut, and of no
+    other. ``superseded`` has partition and offset of those that a later one of the cut follows, of the same key.
+    """
+
+    rows: tuple[SqlRelation, ...]
+    superseded: SqlRelation
+    key: tuple[str, ...]
+
+    def select(self, names: Sequence[str], cold: Sequence[str]) -> list[str]:
+        """Return the SELECTs of ``names`` that together have the newest row of each key.
+
+        ``cold`` have an older row of some keys, one each at most. A change of its key hides it there, also a delete, and also one
+        that the statement does not look for; and of the changes of a key the newest below the cut's end decides. So conditions
+        of the statement, permissions and masks belong above both.
+        """
+        columns = ", ".join(map(identifier, names))
+        if not self.rows:
+            return [f"SELECT {columns} FROM ({each})" for each in cold]  # noqa: S608 - our names
+        changes = " UNION ALL ".join(each.sql for each in self.rows)
+        by_key = " AND ".join(
+            f"cold.{name} = newer.{name}" for name in map(identifier, self.key)
+        )
+        keys = ", ".join(map(identifier, self.key))
+        selects = [
+            f"SELECT {columns} FROM ({each}) AS cold ANTI JOIN (SELECT {keys} FROM ({changes})) AS newer "  # noqa: S608
+            f"ON {by_key}"
+            for each in cold
+        ]
+        winners = (
+            f"SELECT {columns} FROM ({changes}) AS change ANTI JOIN ({self.superseded.sql}) AS later "  # noqa: S608
+            f"ON change.{KAFKA_PARTITION} = later.{KAFKA_PARTITION} "
+            f"AND change.{KAFKA_OFFSET} = later.{KAFKA_OFFSET} WHERE change.{KAFKA_OP} = 'u'"
+        )
+        return [*selects, winners]
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """Rows under a name: those of all sources together, with the names and types of ``schema``.
 
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No sources: no rows. ``access_filter``
-    is None where a statement sees all of it. ``reads`` are the columns that the sources have.
+    is None where a statement sees all of it. ``reads`` are the columns that the sources have. ``changes``: newer than the sources,
+    which then have the columns of a key too.
     """
 
     name: str
@@ -47,11 +89,20 @@ class Relation:
     sources: tuple[SqlRelation | ArrowRelation, ...] = ()
     access_filter: AccessFilter | None = None
     reads: ColumnRead = ALL_COLUMNS
+    changes: Changes | None = None
 
     @property
     def arrow(self) -> pa.Schema:
         schema = self.schema
         return self.reads.of(schema.arrow if isinstance(schema, TableSchema) else schema)
+
+    @property
+    def source_arrow(self) -> pa.Schema:
+        """What the sources have."""
+        if self.changes is None or self.reads.names is None:
+            return self.arrow
+        names = (*dict.fromkeys((*self.reads.names, *self.changes.key)),)
+        return replace(self, reads=ColumnRead(names), changes=None).arrow
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -76,18 +127,21 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
     clauses = []
     for number, relation in enumerate(relations):
         selects = []
+        schema = relation.source_arrow
         for position, source in enumerate(relation.sources):
             if isinstance(source, ArrowRelation):
                 if source.table.num_rows:
                     name = f"source_{number}_{position}"
                     rows = _copied(cursor, relation, source.table, name)
-                    selects.append(exact_select(relation.arrow, rows))
+                    selects.append(exact_select(schema, rows))
             elif source.is_native:
                 selects.append(source.sql)
             else:
                 rows = f"(\n{source.sql}\n)"
                 exact = relation.reads.floats_exact(source.without_nan, source.without_zero)
-                selects.append(exact_select(relation.arrow, rows, exact))
+                selects.append(exact_select(schema, rows, exact))
+        if relation.changes is not None:
+            selects = relation.changes.select(relation.arrow.names, selects)
         if relation.reads.has_constant:
             selects = [f"SELECT true AS {_CONSTANT}, * FROM ({select})" for select in selects]  # noqa: S608 - ours
         clauses.append(_clause(relation, selects))
@@ -168,7 +222,7 @@ def _copied(
     cursor.register("arrow_rows", table)
     try:
         cursor.execute(
-            f"CREATE TEMP TABLE {name} AS {exact_select(relation.arrow, 'arrow_rows')}"
+            f"CREATE TEMP TABLE {name} AS {exact_select(relation.source_arrow, 'arrow_rows')}"
         )
     finally:
         cursor.unregister("arrow_rows")

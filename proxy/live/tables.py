@@ -21,6 +21,7 @@ from planner.errors import (
     InternalError,
     StalePlan,
     UnknownTable,
+    not_for_keyed,
 )
 from planner.live.tiling import (
     Hole,
@@ -236,6 +237,7 @@ class LiveTables:
     def _at_cut(self, load: _Load) -> tuple[Answer, LoadedTable] | None:
         answers, table, user = load.answers, load.table, load.session.user
         cut = self._cutter.cut_table(table, load.contract, load.deadline)
+        check_has_files(cut, load.contract)
         text = format_cut({(table, None): cut})
         answer = answers.of(text)
         if answer is not None and load.still_holds(answer, cut) and answers.again(answer):
@@ -361,3 +363,19 @@ def _tiled_named(answers: TableAnswers, key: tuple[object, ...], hot: HotSlice) 
     if answers.claim(tiling.pieces):
         return tiling
     return tile_named(hot.ranges, answers.usable(key))
+
+
+def check_has_files(cut: TableCut, contract: FreshnessContract) -> None:
+    """Refuse the tail of a keyed table: its changes hide rows of files that are there.
+
+    Raises:
+        NotForKeyedTables: more than the snapshot is asked for.
+    """
+    is_keyed = cut.binding is not None and cut.binding.upsert is not None
+    if is_keyed and contract.freshness.side is not Side.COLD:
+        catalog = cut.table.catalog
+        raise not_for_keyed(
+            cut.table,
+            "the Iceberg REST catalog with the tail",
+            f"load it from the warehouse {catalog}@cold, which has the rows that are tiered, or ask over Flight SQL",
+        )

@@ -24,6 +24,7 @@ from planner.errors import (
     SnapshotExpired,
     StalePlan,
     UnsupportedFile,
+    keep_history,
 )
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, Side, TableName
 from planner.offsets import OffsetVector
@@ -279,6 +280,7 @@ class SnapshotCutter:
 
         Raises:
             CutExpired: that moment is not kept any more, or the table was another one.
+            NotForKeyedTables: a time, of a keyed table.
             FederationError: of the pins, the log or the tail.
         """
         if isinstance(moment, AtVersion):
@@ -288,6 +290,8 @@ class SnapshotCutter:
         pin = self._pins.get(table)
         if pin.binding is None:
             return cold_cut(self._past.then(pin, moment))
+        if pin.binding.upsert is not None:
+            raise keep_history(table, "AT (TIMESTAMP => ...)")
         cut = cut_tables(self._pins, self._bounds, [table])[table]
         check_not_expired(cut, moment.time_us)
         return ended(cut, self._first(cut, moment.time_us, deadline))

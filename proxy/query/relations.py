@@ -44,7 +44,7 @@ from proxy.catalog.system_tables import SYSTEM, SYSTEM_SCHEMAS, SystemTables
 from proxy.engine.describe import Parameter, bound
 from proxy.engine.engine import Engine
 from proxy.engine.macros import When
-from proxy.engine.relations import Relation
+from proxy.engine.relations import Changes, Relation
 from proxy.engine.statement_cache import StatementCache
 from proxy.query.parsing import listing_name, relation_name
 from proxy.session import WAITED_FOR_TAIL, Deadline, Prepared, Session
@@ -148,7 +148,7 @@ class Relations:
             if read.tail and table.key not in tails:
                 tails[table.key] = stack.enter_context(
                     self.sources.tails.read(
-                        read.cut, check, read.columns.names, _leased(read), read.any_rows
+                        read.cut, check, read.tail_names, _leased(read), read.any_rows
                     )
                 )
         deadline.waits_for = None
@@ -239,13 +239,17 @@ class Relations:
         if tail is not None:
             read = read.with_tail(tail.least_rows)
         if read.cold is ColdMode.WHOLE:
-            rows.append(sources.store.scan(cut.cold, read.rows, read.columns.names, read.files))
+            rows.append(sources.store.scan(cut.cold, read.rows, read.cold_names, read.files))
         elif read.cold is ColdMode.RANGES:
             scan = sources.store.scan(cut.cold, read.rows, span=read.files)
             rows.append(scan.within(read.cold_ranges, read.since_us))
         elif read.cold_extremes:
             rows.append(SqlRelation(read.cold_extremes, is_native=True))
-        if tail is not None and read.tail:
+        changes = None
+        if tail is not None and read.key:
+            assert tail.superseded is not None  # noqa: S101 - as of every keyed table
+            changes = Changes(tail.relations, tail.superseded, read.key)
+        elif tail is not None and read.tail:
             hot = tail.relations[::-1] if read.newest_first else tail.relations
             is_new = cut.increment is not None and not cut.increment.is_everything
             rows += [each.within(read.tail, read.since_us) for each in hot] if is_new else hot
@@ -255,6 +259,7 @@ class Relations:
             tuple(rows),
             self.visible_table(session, table, cut).access_filter,
             read.columns,
+            changes,
         )
 
     def _empty(

@@ -56,6 +56,7 @@ TABLE: tuple[tuple[type[Exception], int, str | None], ...] = (
     (errors.BadBinding, REFUSAL, None),
     (errors.UnsupportedType, REFUSAL, None),
     (errors.UnsupportedFile, REFUSAL, None),
+    (errors.NotForKeyedTables, REFUSAL, None),
     (errors.RequestError, 400, "BadRequestException"),
     (errors.Unavailable, 503, "ServiceUnavailableException"),
     (errors.StalePlan, 503, "ServiceUnavailableException"),

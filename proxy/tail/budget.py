@@ -105,7 +105,7 @@ class Spilling:
                 return
             self._since = 0
             tails, is_packable = list(all_tails), True
-            while self._segments.memory_bytes() + size > self._space.max_memory_bytes:
+            while self._memory_bytes(tails) + size > self._space.max_memory_bytes:
                 is_packable = is_packable and _packed(tails)
                 if is_packable:
                     continue
@@ -114,6 +114,9 @@ class Spilling:
                 if not any(_spilled(tail, is_ours=tail is growing) for tail in candidates):
                     # Nothing of any size is left to move: statements read what is in memory, and it goes after them.
                     return
+
+    def _memory_bytes(self, tails: Iterable[Generation]) -> int:
+        return self._segments.memory_bytes() + sum(tail.keys_size for tail in tails)
 
     def _check_disk(self, growing: Generation) -> None:
         limit = self._space.max_disk_bytes

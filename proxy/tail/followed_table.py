@@ -9,10 +9,11 @@ from typing import cast
 from planner.errors import DeadlineExceeded, FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.seam.binding import decoding_key
+from planner.seam.binding import decoded_schema, decoding_key
 from planner.seam.cut import HotSlice, TableCut
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
+from proxy.engine.segments import Segments
 from proxy.tail.budget import OutcomeTally, TailLimits, TailState
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
@@ -99,6 +100,14 @@ class FollowedTable:
         """Drop all rows, when no thread adds any; they are read anew."""
         with self.generation.writing:
             self.generation.clear()
+
+
+def generation_of(source: TailSource, segments: Segments) -> Generation:
+    """Return an empty generation for what is read of a topic."""
+    upsert = source.binding.upsert
+    keys = () if upsert is None else [each.name for each in upsert.columns(source.schema)]
+    schema = decoded_schema(source.schema, source.binding)
+    return Generation(source.table, schema, segments, keys)
 
 
 def key_of(cut: TableCut) -> tuple[object, ...] | None:
@@ -230,7 +239,7 @@ def raise_undecodable(error: FederationError | None, ranges: Sequence[OffsetRang
     if isinstance(error, UndecodableRecord):
         partition, offset = error.facts["partition"], cast("int", error.facts["offset"])
         if any(at.partition == partition and at.start <= offset < at.stop for at in ranges):
-            raise UndecodableRecord(error.message, **error.facts) from error
+            raise type(error)(error.message, **error.facts) from error
 
 
 def late_fetch(

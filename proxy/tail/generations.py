@@ -83,6 +83,7 @@ class Generation(TailSegments):
         """
         met: WriterIds = frozenset()
         with contextlib.ExitStack() as stack:
+            batches = stack.enter_context(self._linked(batches))
             segment: Segment | None = None
             rows = size = 0
             for batch in batches:
@@ -123,8 +124,26 @@ class Generation(TailSegments):
         writer_ids: MetIds = lambda: None,
     ) -> None:
         """As ``add``, in segments of their own, which may go to disk while the rest is still coming."""
+        with self._linked(batches) as linked:
+            self._add_much(ranges, iter(linked), epochs, writer_ids)
+
+    @contextlib.contextmanager
+    def _linked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Iterable[pa.RecordBatch]]:
+        """Yield the batches; of a keyed table with the change before each, which counts for later ones where nothing fails."""
+        if self.newest is None:
+            yield batches
+            return
+        with self.newest.adding(batches) as linked:
+            yield linked
+
+    def _add_much(
+        self,
+        ranges: Iterable[OffsetRange],
+        rest: Iterator[pa.RecordBatch],
+        epochs: Mapping[int, int],
+        writer_ids: MetIds,
+    ) -> None:
         stops = {item.partition: item.start for item in ranges}
-        rest = iter(batches)
         try:
             while (segment := self._filled(rest, stops, writer_ids)) is not None:
                 with self.changed:

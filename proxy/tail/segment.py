@@ -171,13 +171,20 @@ class Segment:
 class LeasedTail(ExitStack):
     """The rows of one cut's tail, as relations. Close it when the statement is over.
 
-    ``least_rows``: a lower bound of their number that is known without reading them.
+    ``least_rows``: a lower bound of their number that is known without reading them. ``superseded``: of changes, the partition
+    and offset of each that has a ``next``, the offset of the following one of its key.
     """
 
-    def __init__(self, relations: tuple[SqlRelation, ...], least_rows: int = 0) -> None:
+    def __init__(
+        self,
+        relations: tuple[SqlRelation, ...],
+        least_rows: int = 0,
+        superseded: SqlRelation | None = None,
+    ) -> None:
         super().__init__()
         self.relations = relations
         self.least_rows = least_rows
+        self.superseded = superseded
 
 
 def ends(batch: pa.RecordBatch) -> dict[int, int]:

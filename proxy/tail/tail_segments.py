@@ -8,15 +8,20 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from planner.evolution.writer_types import WriterIds
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
+from planner.ports import SqlRelation
 from proxy.engine.segments import Segments
 from proxy.tail.segment import LeasedTail, Segment, SegmentEvent, bare_rows, relations
 from proxy.tail.tail_ranges import Floor, TailRanges
+
+if TYPE_CHECKING:
+    from proxy.tail.newest_changes import NewestChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,24 @@ class Loan:
 class TailSegments(TailRanges):
     """Segments, and what they stand for. Thread-safe.
 
-    Rows are added and deleted under ``writing``; statements never wait for it.
+    Rows are added and deleted under ``writing``; statements never wait for it. ``keys`` are the columns of a keyed table's key:
+    then rows are changes, and each has the offset of the one before.
     """
 
-    def __init__(self, table: str, schema: pa.Schema, segments: Segments) -> None:
+    def __init__(
+        self, table: str, schema: pa.Schema, segments: Segments, keys: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self.table = table
-        self.schema = schema
+        #: Of the segments; what statements see of it, and what batches have that are added.
+        self.schema = self.visible = schema
+        self.newest: NewestChanges | None = None
+        if keys:
+            # Other tails need none of it.
+            from proxy.tail.newest_changes import PREVIOUS, NewestChanges
+
+            self.schema = schema.append(PREVIOUS)
+            self.newest = NewestChanges(table, keys)
         self.writing = threading.Lock()
         #: Freed: the caller gets the table's generation again.
         self.is_retired = False
@@ -69,6 +85,11 @@ class TailSegments(TailRanges):
             if is_idle:
                 self.writing.release()
 
+    @property
+    def keys_size(self) -> int:
+        """Bytes of memory that the keys of changes take, beside their rows."""
+        return 0 if self.newest is None else self.newest.size
+
     def _count(self, segment: Segment, rows: int, size: int) -> None:
         segment.rows += rows
         segment.size += size
@@ -91,6 +112,8 @@ class TailSegments(TailRanges):
             self.rows = self.size = 0
             self._writer_ids = self._rowless_ids = frozenset()
             self._clear()
+        if self.newest is not None:
+            self.newest.clear()
         for segment in segments:
             self._drop(segment)
 
@@ -110,17 +133,30 @@ class TailSegments(TailRanges):
 
     def forget(self, watermark: Floor) -> None:
         """Drop the segments no cut at this watermark or a later one can need."""
+        if self._drop_below(watermark):
+            self._forget_keys()
+
+    def _forget_keys(self) -> None:
+        if self.newest is not None:
+            with self.changed:
+                starts = dict(self._starts)
+            self.newest.forget(starts)
+
+    def _drop_below(self, watermark: Floor) -> bool:
+        """Drop those segments; say whether there were any."""
+        dropped = False
         while True:
             with self.changed:
                 if not self._order or any(
                     item.stop > watermark.offset(item.partition)
                     for item in self._order[0].ranges.values()
                 ):
-                    return
+                    return dropped
                 segment = self._order.pop(0)
                 self._count(segment, -segment.rows, -segment.size)
                 self._begin_at({item.partition: item.stop for item in segment.ranges.values()})
             self._drop(segment)
+            dropped = True
 
     def trim(self, watermark: Floor) -> None:
         """Delete the rows below the watermark inside segments that stay.
@@ -151,6 +187,8 @@ class TailSegments(TailRanges):
                 self._drop(segment)
             elif segment.is_trimmed:
                 self._delete(segment)
+        if any(below):
+            self._forget_keys()
 
     def _delete(self, segment: Segment) -> None:
         """Delete the rows below the offsets noted, those included that could not be deleted before."""
@@ -172,14 +210,27 @@ class TailSegments(TailRanges):
             if not self._covers(needed.values()):
                 return None
             leased = [each for each in self._order if each.ranges.keys() & needed.keys()]
-            columns = names or self.schema.names
+            columns = names or self.visible.names
             rows = tuple(row for each in leased for row in relations(each, columns, needed))
-            least_rows = sum(bare_rows(segment, needed) for segment in leased)
+            superseded = None if self.newest is None else self._superseded(leased, needed)
+            # Which changes are rows is not known without reading them.
+            is_counted = self.newest is None
+            least_rows = (
+                sum(bare_rows(segment, needed) for segment in leased) if is_counted else 0
+            )
             for segment in leased:
                 segment.leases += 1
-        tail = LeasedTail(rows, least_rows)
+        tail = LeasedTail(rows, least_rows, superseded)
         tail.callback(self.give_back, leased)
         return tail
+
+    def _superseded(
+        self, leased: Sequence[Segment], needed: Mapping[int, OffsetRange]
+    ) -> SqlRelation:
+        from proxy.tail.newest_changes import PREVIOUS, superseded
+
+        columns = (KAFKA_PARTITION, KAFKA_OFFSET, PREVIOUS.name)
+        return superseded([row for each in leased for row in relations(each, columns, needed)])
 
     def give_back(self, segments: Sequence[Segment]) -> None:
         """End a lease of each of these."""

@@ -27,6 +27,7 @@ from proxy.tail.followed_table import (
     ancestor_of,
     epochs_below,
     facts_of,
+    generation_of,
     is_small_fetch,
     is_too_much,
     key_of,
@@ -241,7 +242,7 @@ class Tails:
         names: Sequence[str] | None,
     ) -> LeasedTail:
         """Read a cut older than the generation by itself, so that newer statements keep theirs."""
-        alone = Generation(str(entry.table), entry.generation.schema, self.segments)
+        alone = generation_of(entry.source, self.segments)
         ranges, below = hot.ranges, epochs_below(hot.ranges, alone, watermark)
         try:
             self._fetcher(entry, alone, check).into(alone, ranges, older(below, hot), {})
@@ -261,7 +262,8 @@ class Tails:
         self, generation: Generation, limits: TailLimits, rows: int, size: int, more: int
     ) -> None:
         """Refuse what is beyond the table's limits; keep all tables within theirs."""
-        limits.check(generation.table, generation.rows + rows, generation.size + size)
+        size += generation.size + generation.keys_size
+        limits.check(generation.table, generation.rows + rows, size)
         if self._spilling is not None and more:
             tails = {entry.generation for entry in self._every()}
             self._spilling.make_room(generation, more, tails | {generation})
@@ -304,7 +306,7 @@ class Tails:
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
         source = TailSource(str(cut.table), schema, binding, hot.topic, hot.topic_id)
-        generation = Generation(source.table, schema.arrow, self.segments)
+        generation = generation_of(source, self.segments)
         limits, pins = self.limits.of(binding), PinsInUse(self.following.keep_s)
         reader, tally = self.readers(source), OutcomeTally()
         return FollowedTable(cut.table, source, reader, generation, tally, limits, pins, now)

@@ -25,13 +25,19 @@ from connectors.table_facts import (
     with_statistics,
 )
 from planner.errors import BadConfig, CutExpired, SnapshotExpired, UnknownTable
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, LEADING_COLUMNS, TableName
+from planner.names import (
+    KAFKA_OFFSET,
+    KAFKA_OP,
+    KAFKA_PARTITION,
+    LEADING_COLUMNS,
+    TableName,
+)
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, ColdTotals
 from planner.reading.filters import EVERY_FILE, EVERYTHING, Bounds, FileSpan, ScanFilter
 from planner.repairs import AddedRows
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated
-from planner.seam.binding import MIRROR, Binding
+from planner.seam.binding import MIRROR, Binding, check_keyed
 from planner.seam.cut import ColdSlice, Pin, PinReference
 from planner.seam.snapshots import History, Retained, Snapshot
 from planner.seam.watermark import SUMMARY_KEY, Watermark, format_watermark
@@ -282,7 +288,7 @@ class MemoryColdStore:
 
         Raises:
             BadConfig: the table exists.
-            BadBinding, UnsupportedType: as ``check_federated``.
+            BadBinding, UnsupportedType: as ``check_federated`` and ``check_keyed``.
         """
         leading = (
             [Column(0, name, METADATA_TYPES[name]) for name in LEADING_COLUMNS]
@@ -295,10 +301,12 @@ class MemoryColdStore:
                 replace(column, field_id=index, keys=column.keys or (column.name,))
                 for index, column in enumerate((*leading, *columns), start=1)
             ),
+            frozenset(binding.upsert.key if binding and binding.upsert else ()),
         )
         properties: dict[str, str] = {} if comment is None else {COMMENT: comment}
         if binding is not None:
             check_federated(table, schema)
+            check_keyed(str(table), schema, binding)
             properties |= binding.properties()
         with self._lock:
             if table in self._current:
@@ -400,7 +408,9 @@ class MemoryColdStore:
                 if file.table_uuid == facts.table_uuid
             }
             schema_id = ids.get(_unmapped(columns), max(ids.values()) + 1)
-            return replace(facts, schema=TableSchema(schema_id, columns))
+            return replace(
+                facts, schema=replace(facts.schema, schema_id=schema_id, columns=columns)
+            )
 
         self._change(table, evolved)
 
@@ -526,6 +536,22 @@ def add_rows(rows: pa.Table, schema: TableSchema) -> Change:
     """Append ``rows``, written with ``schema``."""
     added = _by_field_id(rows, schema)
     return lambda value: (_concat(value, added), added)
+
+
+def replace_rows(changes: pa.Table, schema: TableSchema, key: Sequence[str]) -> Change:
+    """Put each change in the place of its key's row: its own row, or none. One change for each key."""
+    ids = {column.name: str(column.field_id) for column in schema.columns}
+    keys = changes.select(list(key)).rename_columns([ids[name] for name in key])
+    rows = changes.filter(pc.equal(changes[KAFKA_OP], "u")).drop_columns(KAFKA_OP)
+    added = _by_field_id(rows, schema)
+
+    def replaced(before: pa.Table) -> tuple[pa.Table, pa.Table]:
+        if not before.num_columns:
+            return added, added
+        left = before.join(keys, keys.column_names, join_type="left anti")
+        return _concat(left.select(before.column_names), added), added
+
+    return replaced
 
 
 def _unmapped(columns: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -7,21 +7,23 @@ from collections.abc import Callable
 from typing import cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.table_facts import TableFacts, with_units
 from planner.errors import SnapshotExpired, TieringConflict
-from planner.names import TableName
+from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION, TableName
 from planner.offsets import joined
 from planner.ports import Decoder, Log, Staged, TopicSource
 from planner.schema import TableSchema
-from planner.seam.binding import Binding, parse_binding
+from planner.seam.binding import Binding, decoded_schema, parse_binding
 from planner.seam.cut import Pin
 from planner.seam.snapshots import History
 from planner.seam.watermark import Outcomes, Watermark, parse_watermark
+from planner.tiering.keyed import two_partitions
 from planner.tiering.plan import TieringPlan
 from planner.tiering.publish import advance, check_publish, check_schemas
 from planner.tiering.triggers import ColdSurvey, parse_options
-from tests.doubles.cold import MemoryColdStore, add_rows, no_fault
+from tests.doubles.cold import MemoryColdStore, add_rows, no_fault, replace_rows
 
 
 class MemoryTieringTarget:
@@ -77,7 +79,12 @@ class MemoryTieringTarget:
             batches.append(decoded.rows)
             outcomes += decoded.outcomes
         run = str(uuid.uuid4())
-        self._staged[run] = pa.Table.from_batches(batches, schema.arrow)
+        rows = pa.Table.from_batches(batches, decoded_schema(schema, plan.binding))
+        if plan.binding.upsert is not None:
+            rows = _newest(str(self._table), rows, _key_of(plan))
+            count = pc.sum(pc.equal(rows[KAFKA_OP], "u")).as_py() or 0
+            outcomes = outcomes.folded(count, rows.num_rows - count)
+        self._staged[run] = rows
         return Staged(plan, run, outcomes, log_bytes)
 
     def publish(self, staged: Staged) -> Watermark:
@@ -105,9 +112,12 @@ class MemoryTieringTarget:
             marks.append(mark)
             return mark
 
-        self._store.commit(
-            self._table, "append", add_rows(rows, staged.plan.pin.schema), check=check
-        )
+        schema = staged.plan.pin.schema
+        if staged.plan.binding.upsert is None:
+            self._store.commit(self._table, "append", add_rows(rows, schema), check=check)
+        else:
+            change = replace_rows(rows, schema, _key_of(staged.plan))
+            self._store.commit(self._table, "overwrite", change, check=check)
         self._fault("published")
         del self._staged[staged.reference]
         return marks[0]
@@ -117,6 +127,24 @@ class MemoryTieringTarget:
 
     def cancel(self) -> None:
         """Nothing to do: a stage in memory ends soon by itself."""
+
+
+def _key_of(plan: TieringPlan) -> list[str]:
+    upsert = plan.binding.upsert
+    return [] if upsert is None else [each.name for each in upsert.columns(plan.pin.schema)]
+
+
+def _newest(table: str, changes: pa.Table, key: list[str]) -> pa.Table:
+    """Return the newest change of each key. Raises KeyInTwoPartitions."""
+    newest: dict[tuple[object, ...], tuple[int, int]] = {}
+    partition_of: dict[tuple[object, ...], int] = {}
+    columns = [changes[name].to_pylist() for name in (KAFKA_PARTITION, KAFKA_OFFSET, *key)]
+    for at, (partition, offset, *values) in enumerate(zip(*columns, strict=True)):
+        other = partition_of.setdefault(tuple(values), partition)
+        if other != partition:
+            raise two_partitions(table, partition, offset, other)
+        newest[tuple(values)] = max(newest.get(tuple(values), (-1, -1)), (offset, at))
+    return changes.take(pa.array(sorted(at for _, at in newest.values()), pa.int64()))
 
 
 def _landed(facts: TableFacts, staged: Staged) -> Watermark | None:

@@ -22,6 +22,7 @@ ROWS: list[tuple[type[errors.FederationError], type[Exception], str]] = [
     (errors.BadTicket, pa.ArrowInvalid, "INVALID_ARGUMENT"),
     (errors.UnsupportedType, pa.ArrowInvalid, "INVALID_ARGUMENT"),
     (errors.UnsupportedFile, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.NotForKeyedTables, pa.ArrowInvalid, "INVALID_ARGUMENT"),
     (errors.Unavailable, flight.FlightUnavailableError, "IO"),
     (errors.LogUnavailable, flight.FlightUnavailableError, "IO"),
     (errors.CatalogUnavailable, flight.FlightUnavailableError, "IO"),

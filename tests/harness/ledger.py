@@ -80,7 +80,7 @@ class Version:
     Per partition, offsets below ``covered`` are cold. ``schemas`` says with which schema each of them was
     tiered. ``gone`` were deleted by others, or compacted in the log before they were tiered. ``foreign`` says
     that another writer appended on this line, ``swapped`` that it stands on a hidden swap
-    (``test_seam_machine``).
+    (``seam_machine``).
     """
 
     topic: Topic
@@ -104,7 +104,7 @@ def chain_is_whole(facts: TableFacts, versions: Mapping[int, Version]) -> bool:
 
 
 def hidden_swap(facts: TableFacts, versions: Mapping[int, Version]) -> bool:
-    """The one lie that is not caught, as in ``test_seam_machine``: see there and docs/limits.md."""
+    """The one lie that is not caught, as in ``seam_machine``: see there and docs/limits.md."""
     assert facts.head is not None
     version = versions[facts.head]
     if chain_is_whole(facts, versions):

@@ -22,7 +22,7 @@ from planner.repairs import (
     lost_ranges,
     skip_record,
 )
-from planner.seam.binding import MIRROR
+from planner.seam.binding import MIRROR, check_mode
 from planner.seam.boundary import RetentionBoundary
 from planner.seam.cut import LogBounds, PartitionBounds, Pin, plan_cut
 from planner.seam.resolver import base_snapshot, foreign_commits, resolve
@@ -164,6 +164,9 @@ class Version:
 class Table:
     """An Iceberg table as its metadata shows it: retained versions, head, tag, mirror."""
 
+    binding = BINDING
+    schema = schema()
+
     def __init__(self, first: Watermark) -> None:
         self.versions: dict[int, Version] = {}
         self.head = 0
@@ -219,13 +222,14 @@ class Table:
 
     def _pin(self, snapshot_id: int) -> Pin:
         watermark = resolve(self.looked_up(snapshot_id), snapshot_id, table=str(FLOWS))
+        check_mode(str(FLOWS), self.binding, watermark.mode)
         return Pin(
             FLOWS,
             "table-1",
             f"file:///w/{snapshot_id}.metadata.json",
             snapshot_id,
-            schema(),
-            BINDING.under(watermark),
+            self.schema,
+            self.binding.under(watermark),
             watermark,
         )
 
@@ -402,7 +406,9 @@ class Table:
         foreign: tuple[Row, ...] | None = None,
         rewritten: bool = False,
         by_vectors: bool = False,
+        fold: tuple[int, int] | None = None,
     ) -> None:
+        """``fold``: how many rows a keyed publish appended, and how many of before it deleted."""
         before = self.versions.get(self.head)
         old = before.rows if before is not None else ()
         dead = before.dead if before is not None else 0
@@ -412,6 +418,12 @@ class Table:
             # What a rewritten file held counts, rows that were deleted from it before too.
             summary |= {"added-records": len(rows), "deleted-records": len(old) + dead}
             dead = 0
+        elif fold is not None:
+            added, hit = fold
+            summary["added-records"] = added
+            if hit:
+                summary |= {"added-position-deletes": hit, "added-delete-files": 1}
+                dead, delete_files = dead + hit, delete_files + 1
         elif operation == "append":
             summary["added-records"] = len(rows) - len(old)
         elif by_vectors:
@@ -431,6 +443,7 @@ class Table:
             dead, delete_files = dead + removed, delete_files + 1
         summary |= {
             "total-records": len(rows) + dead,
+            "total-position-deletes": dead,
             "total-delete-files": delete_files,
         }
         texts = {key: str(count) for key, count in summary.items()}
@@ -484,18 +497,24 @@ def _reach(rows: tuple[Row, ...]) -> OffsetVector:
 class World:
     """The log, the table, and what is true."""
 
+    make_log: type[Log] = Log
+    make_table: type[Table] = Table
+
     def __init__(self, partitions: int, incarnation: int = 1) -> None:
-        self.log = Log(partitions, incarnation)
+        self.log = self.make_log(partitions, incarnation)
+        binding = self.make_table.binding
         self.bound_to = incarnation
         first = Watermark(
             cluster_id="cluster-1",
             topic="flows",
             topic_id=f"topic-{incarnation}",
             next=OffsetVector.of((index, 0) for index in range(partitions)),
-            shape=BINDING.shape,
+            shape=binding.shape,
             run="create",
+            mode=binding.mode,
+            key=() if binding.upsert is None else binding.upsert.key,
         )
-        self.table = Table(first)
+        self.table = self.make_table(first)
         self.truth: set[Row] = set()
         self.runs = 0
 

@@ -4,7 +4,7 @@ Each step changes the world and asks one SQL statement. The answer must equal pl
 rows as the oracle decodes them, types included, or be a named error with a cause in the world. Tickets are kept
 and opened later: they must give the answer of their own cut.
 
-Not compared, because not promised (docs/limits.md): hidden swaps (``test_seam_machine``), and offsets that were
+Not compared, because not promised (docs/limits.md): hidden swaps (``seam_machine``), and offsets that were
 tiered, then truncated by the log and written again. Rows a compacted log may have lost may be missing.
 """
 

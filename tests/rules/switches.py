@@ -24,6 +24,11 @@ SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
 BOUNDARY = "tests/unit/test_boundary.py"
 EXTREMES = "tests/unit/test_extremes.py"
+KEYED = "tests/rules/test_keyed.py"
+KEYED_READING = "tests/unit/test_keyed_reading.py"
+CHANGES = "tests/unit/test_changes_decoder.py"
+CHANGES_TAIL = "tests/unit/test_changes_tail.py"
+KEYED_PUBLISH = "tests/unit/test_keyed_publish.py"
 
 
 @dataclass(frozen=True)
@@ -1026,10 +1031,204 @@ SWITCHES = (
         "E1",
         "tell the extremes of a snapshot that the cut ends in",
         "planner/reading/plan.py",
-        "is_plain = is_open and cut.increment is None and cut.is_cold_whole",
-        "is_plain = is_open and cut.increment is None",
+        "is_plain = is_open and cut.increment is None and cut.is_cold_whole and",
+        "is_plain = is_open and cut.increment is None and",
         (
             f"{EXTREMES}::test_statistics_answer_for_a_whole_snapshot_of_which_all_is_shown[the past]",
+        ),
+    ),
+    Switch(
+        "R1",
+        "keep the first change of a batch for the newest of its key",
+        "proxy/tail/newest_changes.py",
+        "adding[key] = offset << _PARTITION_BITS | partition",
+        "adding.setdefault(key, offset << _PARTITION_BITS | partition)",
+        (f"{CHANGES_TAIL}::test_each_change_supersedes_the_one_before_it",),
+    ),
+    Switch(
+        "R11",
+        "take a key's change for new in another partition",
+        "proxy/tail/newest_changes.py",
+        "if last & _PARTITION != partition:",
+        "if False:",
+        (
+            f"{CHANGES_TAIL}::"
+            "test_a_key_in_two_partitions_is_refused_and_nothing_of_its_batch_counts",
+        ),
+    ),
+    Switch(
+        "R12",
+        "wait for Debezium's own delete",
+        "connectors/decoding/changes.py",
+        "deletes = set(_indices(values.is_null()))",
+        "deletes = set(_indices(values.is_null())) if envelope == 'none' else set()",
+        tuple(
+            f"{CHANGES}::test_a_null_value_is_a_delete_in_every_envelope[{envelope}]"
+            for envelope in ("debezium", "debezium-flat")
+        ),
+    ),
+    Switch(
+        "R14",
+        "tell keys apart by more than their values",
+        "proxy/tail/newest_changes.py",
+        "return _hashable(columns[0])",
+        "return map(id, _hashable(columns[0]))",
+        tuple(
+            f"{CHANGES_TAIL}::test_keys_are_the_same_by_their_values[{kind}]"
+            for kind in ("uuid", "decimal")
+        ),
+    ),
+    Switch(
+        "R15",
+        "take the placeholder of a value for the value",
+        "connectors/decoding/changes.py",
+        "for index, unfit in unavailable(fields, changes.columns):",
+        "for index, unfit in ():",
+        (f"{CHANGES}::test_a_value_that_its_source_left_out_is_an_error_of_its_own[string]",),
+    ),
+    Switch(
+        "R15",
+        "leave a column as it was where a change has NULL",
+        "connectors/decoding/envelopes.py",
+        "return Opened(after.flatten(),",
+        "return Opened([each.fill_null(each.drop_null()[0]) if len(each.drop_null()) else each "
+        "for each in after.flatten()],",
+        (f"{CHANGES}::test_a_column_that_becomes_null_is_null",),
+    ),
+    Switch(
+        "R16",
+        "take the row from before a change",
+        "connectors/decoding/envelopes.py",
+        '("after",), None, fields)',
+        '("before",), None, fields)',
+        (f"{CHANGES}::test_before_is_no_part_of_a_change",),
+    ),
+    Switch(
+        "R9",
+        "replace rows that another writer changed since their keys were looked up",
+        "planner/tiering/keyed.py",
+        "if following != base:",
+        "if False:",
+        (
+            f"{KEYED_PUBLISH}::test_rows_that_another_writer_changed_are_a_conflict[between0]",
+            f"{KEYED_PUBLISH}::test_rows_that_another_writer_changed_are_a_conflict[between2]",
+            f"{KEYED_PUBLISH}::test_what_expiry_hides_is_a_conflict",
+        ),
+    ),
+    Switch(
+        "R9",
+        "publish any number of rows",
+        "planner/tiering/keyed.py",
+        "if after != self.before - self.hit + self.appended:",
+        "if False:",
+        (f"{KEYED_PUBLISH}::test_a_table_with_another_number_of_rows_is_not_published",),
+    ),
+    Switch(
+        "R13",
+        "tier on where the log may have lost deletes",
+        "planner/tiering/triggers.py",
+        "if survey.rows and deletes_s is not None and age_s > deletes_s:",
+        "if False:",
+        (
+            "tests/unit/test_triggers.py::test_deletes_that_a_compacted_log_may_have_lost_are_an_error",
+        ),
+    ),
+    Switch(
+        "R17",
+        "take all positions of a vector for new ones",
+        "planner/tiering/keyed.py",
+        'return added - (snapshot.count("removed-position-deletes") or 0)',
+        "return added",
+        (f"{KEYED_PUBLISH}::test_a_table_has_the_rows_before_less_those_hit_and_the_new_ones",),
+    ),
+    Switch(
+        "R17",
+        "count deleted rows as rows",
+        "planner/seam/snapshots.py",
+        'return records - (snapshot.count("total-position-deletes") or 0)',
+        "return records",
+        (f"{KEYED_PUBLISH}::test_a_table_has_the_rows_before_less_those_hit_and_the_new_ones",),
+    ),
+    Switch(
+        "R10",
+        "tier a partition that was added beside a backlog of the others",
+        "planner/tiering/plan.py",
+        "if chosen != named:",
+        "if False:",
+        tuple(
+            f"tests/unit/test_tiering_plan.py::"
+            f"test_partitions_that_were_added_to_a_keyed_table_come_last[{case}]"
+            for case in ("10-following0", "96-following1")
+        ),
+    ),
+    Switch(
+        "R2",
+        "know a row by a part of its key",
+        "proxy/engine/relations.py",
+        "for name in map(identifier, self.key)\n        )",
+        "for name in map(identifier, self.key[:1])\n        )",
+        (f"{KEYED}::test_a_row_is_known_by_all_columns_of_its_key",),
+    ),
+    Switch(
+        "R3",
+        "take changes for rows where any rows do",
+        "planner/reading/plan.py",
+        "and cut.is_cold_whole and not read.key",
+        "and cut.is_cold_whole",
+        (f"{KEYED_READING}::test_all_changes_are_read_and_no_number_of_rows_is_known",),
+    ),
+    Switch(
+        "R4",
+        "leave out changes by their offsets",
+        "planner/reading/plan.py",
+        "tail = cut.new_hot if side.has_tail else ()\n    return TableRead(side, cut, cold,",
+        "tail = needed_ranges(cut.new_hot, rows) if side.has_tail else ()\n    return TableRead(side, cut, cold,",
+        (
+            f"{KEYED}::test_a_tail_is_read_whole_by_a_condition_on_offsets",
+            f"{KEYED_READING}::test_all_changes_are_read_and_no_number_of_rows_is_known",
+        ),
+    ),
+    Switch(
+        "R6",
+        "let changes beyond the end supersede",
+        "proxy/tail/tail_segments.py",
+        "return superseded([row for each in leased for row in relations(each, columns, needed)])",
+        "return superseded([row for each in leased for row in relations(each, columns, each.ranges)])",
+        (f"{KEYED}::test_of_the_changes_below_the_end_the_newest_decides",),
+    ),
+    Switch(
+        "R7",
+        "hide rows by newer rows alone",
+        "proxy/engine/relations.py",
+        "ANTI JOIN (SELECT {keys} FROM ({changes})) AS newer",
+        "ANTI JOIN (SELECT {keys} FROM ({changes}) WHERE {KAFKA_OP} = 'u') AS newer",
+        (f"{KEYED}::test_a_delete_in_the_tail_hides_the_row_in_cold",),
+    ),
+    Switch(
+        "R8",
+        "answer an old cut with newer rows",
+        "planner/seam/time_travel.py",
+        'if mark.mode == "upsert" and not is_at_or_below(mark, end):',
+        'if mark.mode == "" and not is_at_or_below(mark, end):',
+        (f"{KEYED_READING}::test_a_cut_below_the_watermark_is_expired",),
+    ),
+    Switch(
+        "R9",
+        "count superseded changes as rows",
+        "planner/seam/watermark.py",
+        "return replace(self, rows=rows, deletes=deletes, superseded=superseded)",
+        "return self",
+        ("tests/unit/test_watermark.py::test_a_fold_leaves_every_record_one_outcome",),
+    ),
+    Switch(
+        "R17",
+        "believe a keyed table's tag over a rollback",
+        "planner/seam/resolver.py",
+        'if mark is not None and mark.mode == "upsert":',
+        'if mark is not None and mark.mode == "":',
+        (
+            f"{KEYED_READING}::test_of_a_broken_chain_the_tag_counts_where_nothing_changed[counts1-False]",
+            f"{KEYED_READING}::test_of_a_broken_chain_the_tag_counts_where_nothing_changed[counts2-False]",
         ),
     ),
 )

@@ -62,7 +62,7 @@ def test_a_table_that_names_no_topic_is_unbound() -> None:
         ("thermocline.json_mode", "loose", "allowed are strict, lenient"),
         ("thermocline.kafka", "", "must be the name of a section"),
         ("thermocline.kafka", "two/parts", "must be the name of a section"),
-        ("thermocline.mode", "upsert", "allowed are append"),
+        ("thermocline.mode", "replace", "allowed are append, upsert"),
         ("thermocline.max_tail_row", "5", "unknown property thermocline.max_tail_row"),
         (MAX_TAIL_ROWS, "0", "a whole number above 0"),
         (MAX_TAIL_ROWS, "-1", "a whole number above 0"),

@@ -72,6 +72,8 @@ SERVED = dict.fromkeys(TAILS.names) | {
     "published_skipped": 0,
     "published_tombstones": 0,
     "published_expired": 0,
+    "published_superseded": 0,
+    "published_deletes": 0,
 }
 NAME = TableName("lake", ("net",), "flows")
 

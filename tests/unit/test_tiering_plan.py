@@ -8,14 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.decoding.json.decoder import JsonRecords
-from planner.errors import BadBinding, ShapeMismatch, TailGap
-from planner.offsets import OffsetRange
+from planner.errors import BadBinding, LogTruncated, ShapeMismatch, TailGap
+from planner.offsets import OffsetRange, cut_up
 from planner.schema import FIELD_ID, Column
 from planner.seam.binding import Binding
 from planner.seam.cut import PartitionBounds
 from planner.seam.formats import JsonFormat
-from planner.tiering.plan import TieringBudget, plan_tiering
-from tests.harness.builders import bounds, pin, schema, vector
+from planner.seam.keys import RecordKey, Upsert
+from planner.tiering.plan import TieringBudget, plan_rebuild, plan_tiering
+from tests.harness.builders import bounds, pin, schema, vector, watermark
+
+KEYED = Binding("flows", key=RecordKey("json"), upsert=Upsert((4,)))
 
 lags = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8)
 
@@ -121,7 +124,54 @@ def test_a_gap_is_never_tiered_over() -> None:
         plan_tiering(pin(3), bounds((4, 5)), TieringBudget())
 
 
+@pytest.mark.parametrize(
+    ("budget", "following"),
+    [
+        # The older partition's changes first: one of them may be of a key that a newer one deletes.
+        (10, {0: 13}),
+        (96, {0: 99}),
+        (97, {0: 100, 1: 1}),
+        (100, {0: 100, 1: 3}),
+        (200, {0: 100, 1: 50}),
+    ],
+)
+def test_partitions_that_were_added_to_a_keyed_table_come_last(
+    budget: int, following: dict[int, int]
+) -> None:
+    value = pin(3, binding=KEYED)
+    value = dataclasses.replace(value, watermark=watermark(3, shape=KEYED.shape, mode="upsert"))
+    plan = plan_tiering(value, bounds((0, 100), (0, 50)), TieringBudget(max_rows=budget))
+    assert plan.next.as_dict() == following
+
+
+def test_a_rebuild_reads_all_that_the_log_holds() -> None:
+    """From the log's start, whatever the watermark and the shape are; offsets that retention removed are no gap."""
+    value = dataclasses.replace(pin(3, 8, binding=KEYED), schema=schema())
+    plan = plan_rebuild(value, bounds((4, 9), (0, 8), (2, 2)), split_rows=3)
+    retained = OffsetRange(0, 4, 9), OffsetRange(1, 0, 8)
+    assert plan.splits == tuple(split for each in retained for split in cut_up(each, 3))
+    assert plan.next == vector(9, 8, 2)
+    assert plan.is_rebuild
+    assert plan.start == value.watermark
+
+
+def test_a_rebuild_never_loses_what_the_watermark_says_of_the_log() -> None:
+    with pytest.raises(LogTruncated):
+        plan_rebuild(pin(10, binding=KEYED), bounds((0, 9)), split_rows=3)
+
+
+def test_a_table_with_a_row_for_each_record_is_not_rebuilt() -> None:
+    with pytest.raises(BadBinding) as caught:
+        plan_rebuild(pin(3), bounds((4, 9)), split_rows=3)
+    assert caught.value.message == (
+        "lake.net.flows: only a keyed table can be rebuilt: this one has a row for each record, and of those that the log has "
+        "lost nothing would be left."
+    )
+
+
 def test_nonsense_is_refused() -> None:
+    with pytest.raises(ValueError, match="not bound"):
+        plan_rebuild(pin(binding=None), bounds((0, 5)), split_rows=3)
     with pytest.raises(ValueError, match="not bound"):
         plan_tiering(pin(binding=None), bounds((0, 5)), TieringBudget())
     with pytest.raises(ValueError, match="at least 1"):

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import BadBinding, TailGap
+from planner.errors import BadBinding, TailGap, TombstonesExpired
 from planner.seam.binding import Binding, parse_binding
+from planner.seam.keys import RecordKey, Upsert
 from planner.tiering.triggers import (
     DEFAULT_TAIL_BYTES,
     DEFAULT_TAIL_ROWS,
@@ -88,6 +89,43 @@ def test_a_lost_range_is_an_error_not_a_lag() -> None:
             bytes_per_offset=1,
             age_s=0,
         )
+
+
+KEYED = Binding("flows", key=RecordKey("json"), upsert=Upsert((4,)))
+
+
+def test_deletes_that_a_compacted_log_may_have_lost_are_an_error() -> None:
+    def lag(age_s: float, rows: int = 7, binding: Binding = KEYED, end: int = 5) -> Lag:
+        return measure_lag(
+            pin(3, binding=binding),
+            bounds((0, end)),
+            ColdSurvey(rows=rows),
+            LogRetention(deletes_s=3_600.0),
+            bytes_per_offset=1,
+            age_s=age_s,
+        )
+
+    with pytest.raises(TombstonesExpired) as caught:
+        lag(3_601.0)
+    assert caught.value.message == (
+        "lake.net.flows: the newest publish was 3,601 s ago, and topic flows keeps deletes for 3,600 s (delete.retention.ms): "
+        "some may be lost, and their rows would stay for ever; raise it, then run `thermocline rebuild lake.net.flows`."
+    )
+    # Nothing new, no row to delete, and a row for each record.
+    for harmless in (
+        lag(3_600.0),
+        lag(3_601.0, end=3),
+        lag(3_601.0, 0),
+        lag(3_601.0, 7, BINDING),
+    ):
+        assert harmless.rows in (0, 2)
+
+
+def test_deletes_that_a_compacted_log_will_lose_press() -> None:
+    facts = {"binding": KEYED, "retention": LogRetention(deletes_s=1_000.0)}
+    assert kind(Lag(rows=1, age_s=499.0), **facts) is None
+    assert kind(Lag(rows=1, age_s=500.0), **facts) == "pressure"
+    assert kind(Lag(rows=1, age_s=500.0), retention=LogRetention(deletes_s=1_000.0)) is None
 
 
 def kind(lag: Lag, **facts: object) -> str | None:

@@ -121,6 +121,34 @@ def test_skips_make_version_2_which_older_readers_refuse() -> None:
     assert json.loads(format_watermark(watermark(1)))["v"] == 1
 
 
+def test_a_keyed_table_makes_version_3_which_older_readers_refuse() -> None:
+    counted = Outcomes(rows=3, skipped=1, superseded=5, deletes=2)
+    value = watermark(11, mode="upsert", key=(4, 7), outcomes=counted)
+    document = json.loads(format_watermark(value))
+    assert {
+        key: document[key] for key in ("v", "key", "skips", "rows", "superseded", "deletes")
+    } == {
+        "v": 3,
+        "key": [4, 7],
+        "skips": [],
+        "rows": 3,
+        "superseded": 5,
+        "deletes": 2,
+    }
+    assert parse_watermark(format_watermark(value)) == value
+    skipping = replace(value, skips=(Skip(0, 7, "no key"),))
+    assert parse_watermark(format_watermark(skipping)) == skipping
+    assert counted.records == 11
+    assert counted.bad == 1
+
+
+def test_a_fold_leaves_every_record_one_outcome() -> None:
+    decoded = Outcomes(rows=7, skipped=1, deletes=3)
+    folded = decoded.folded(rows=4, deletes=2)
+    assert folded == Outcomes(rows=4, skipped=1, deletes=2, superseded=4)
+    assert folded.records == decoded.records
+
+
 def test_a_skip_names_a_record() -> None:
     for place in ((-1, 0), (0, -1)):
         with pytest.raises(ValueError, match="not a record"):

@@ -12,18 +12,14 @@ from dataclasses import replace
 import click
 from pyspark.sql import SparkSession
 
-from connectors.iceberg.catalogs import Catalogs
-from connectors.iceberg.evolve import evolve_table
 from connectors.iceberg.store import IcebergStore
 from connectors.jobs.loop import LoopLimits, TableLoop
 from connectors.jobs.maintain import MaintainedTable
 from connectors.jobs.tier import RoundLimits, TieringJob, TieringTable
 from connectors.kafka.admin import RetentionReader
 from connectors.kafka.clusters import KafkaClusters
-from connectors.registry.decoders import shipped_decoder
 from connectors.registry.following import SchemaFollower
 from connectors.registry.registries import SchemaRegistries
-from connectors.spark.errors import java_errors
 from connectors.spark.publish.stage import STALE_STAGE_S
 from connectors.spark.publish.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.spark.session import check_alive
@@ -39,6 +35,7 @@ from thermocline.spark_session import configured_session
 from thermocline.tiering.console import Lines
 from thermocline.tiering.maintenance_metrics import MaintenanceMetrics
 from thermocline.tiering.metrics import TieringMetrics
+from thermocline.tiering.targets import schema_follower, tiering_target
 
 
 @click.command(epilog="Example: thermocline tier --once lake.net.flows")
@@ -108,7 +105,7 @@ def running_loop(
         log = stack.enter_context(KafkaClusters(settings.require_clusters()))
         # Nothing of it is opened before a table of a schema registry is tiered.
         registries = stack.enter_context(SchemaRegistries(settings.registries))
-        schemas = stack.enter_context(_schemas(settings, registries))
+        schemas = stack.enter_context(schema_follower(settings, registries))
         spark = stack.enter_context(configured_session(settings))
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
         metrics = TieringMetrics()
@@ -172,12 +169,6 @@ def _shortened(max_age_s: float | None, survey: ColdSurvey) -> ColdSurvey:
     return replace(survey, options=replace(options, max_age_s=age_s))
 
 
-@contextlib.contextmanager
-def _schemas(settings: Settings, registries: SchemaRegistries) -> Iterator[SchemaFollower]:
-    with contextlib.closing(Catalogs(settings.catalogs, catalog_roots(settings))) as catalogs:
-        yield SchemaFollower(registries.of, functools.partial(evolve_table, catalogs))
-
-
 def _target(
     spark: SparkSession,
     store: IcebergStore,
@@ -185,16 +176,7 @@ def _target(
     schemas: SchemaFollower,
     name: TableName,
 ) -> SparkTieringTarget:
-    with java_errors(name):
-        target = SparkTieringTarget(
-            spark,
-            store,
-            name,
-            open_log=functools.partial(KafkaClusters, settings.clusters),
-            open_decoder=functools.partial(shipped_decoder, str(name)),
-            open_store=store.files.open_store,
-            schemas=schemas,
-        )
+    target = tiering_target(spark, store, settings, schemas, name)
     try:
         for branch in target.drop_stale(older_than_s=STALE_STAGE_S):
             click.echo(f"{name}: removed {branch}, left by a tierer that died", err=True)

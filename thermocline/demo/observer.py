@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from connectors.kafka.log import KafkaLog
 from planner.errors import FederationError, Unavailable
 from thermocline.client import Client, connected
+from thermocline.demo.devices import TABLE as KEYED
+from thermocline.demo.devices import Devices
 from thermocline.demo.events import Events
 from thermocline.demo.feeds import DemoFeed
 from thermocline.demo.ledger import Ledger, digest_row
@@ -96,6 +98,7 @@ class Observation:
 
     tables: Sequence[ObservedTable]
     began: float = field(default_factory=time.monotonic)
+    devices: Devices | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -103,7 +106,8 @@ class Observation:
 
     @property
     def all_published(self) -> bool:
-        return all(table.publishes for table in self.tables)
+        keyed = () if self.devices is None else (self.devices,)
+        return all(table.publishes for table in (*self.tables, *keyed))
 
     def update(self, world: World, client: Client) -> None:
         """Ask for each table once, and look at what the tierer did.
@@ -123,6 +127,13 @@ class Observation:
             table.settle(answer.at)
             table.publishes = published.count(str(table.feed.table))
             table.files = world.files(table.feed)
+        if self.devices is not None:
+            try:
+                self.devices.look(client)
+            except FederationError as error:
+                world.check()
+                raise Unavailable(f"the demo's server does not answer: {error}") from None
+            self.devices.publishes = published.count(str(KEYED))
 
 
 def ask(client: Client, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
@@ -155,7 +166,7 @@ ORDER BY 1"""  # noqa: S608
 
 def verdict(
     world: World,
-    tables: Sequence[ObservedTable],
+    demo: Observation,
     traffics: Sequence[Traffic],
     say: Callable[[str], None],
     *,
@@ -167,7 +178,10 @@ def verdict(
     """
     equal = True
     world.check()
-    for table, traffic in zip(tables, traffics, strict=True):
+    if demo.devices is not None:
+        equal, said = demo.devices.verdict()
+        say(said)
+    for table, traffic in zip(demo.tables, traffics, strict=True):
         feed, counts = table.feed, table.ledger.counts
         table.settle(time.monotonic())
         for failure in traffic.failures[:_MAX_DIFFERENCES]:

@@ -51,6 +51,8 @@ class PlainScreen:
             if table.answer is not None:
                 self._due_s = elapsed_s + _LINE_S
                 self.say(plain_line(table, table.answer))
+        if demo.devices is not None:
+            self.say(demo.devices.line())
 
 
 class LiveScreen(PlainScreen):

@@ -150,6 +150,14 @@ def blocks(cursor: Cursor, least: int, path: str) -> Iterator[int]:
             raise Unfit(path, "the size of a block is not that of its bytes")
 
 
+def skip_items(cursor: Cursor, least: int, path: str, read: Read) -> None:
+    """Read all elements of an array or map; those of no bytes are counted."""
+    for count in blocks(cursor, least, path):
+        if least:
+            for _ in range(count):
+                read(cursor)
+
+
 def least_bytes(writer: WriterType, schema: WriterSchema) -> int:
     """Return the fewest bytes that a value takes; 0 means that none takes any, or that no value ends."""
     return _least(writer, schema, {})

@@ -20,10 +20,11 @@ from connectors.decoding.avro.leaves import Read
 from connectors.decoding.avro.plan import Plan, plan_root
 from connectors.decoding.avro.together import Group, read_groups
 from connectors.decoding.avro.wire import schema_of
-from connectors.decoding.fields import payload_fields
+from connectors.decoding.fields import Field, payload_fields
 from connectors.decoding.framing import PREFIX_BYTES
 from connectors.decoding.policy import Portion, Unfit
 from connectors.decoding.writers import FIXED_ID, Unknown, Writers, not_there
+from planner.evolution.writer_types import WriterSchema
 from planner.names import KAFKA_VALUE
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
@@ -39,7 +40,8 @@ class AvroRecords:
     """Reads Avro for one (schema, binding): a ``RecordReader``.
 
     A portion's ``needs`` are the ids that ``writers`` has nothing of (``writers.FIXED_ID`` where the binding fixes the
-    schema). ``fast_from``: batches of so many records take the fast path; None, to compare: none does.
+    schema). ``fields`` are what it reads, if not the payload columns. ``fast_from``: batches of so many records take the fast
+    path; None, to compare: none does.
 
     Raises:
         BadBinding, UnsupportedType: as ``payload_fields``.
@@ -54,9 +56,10 @@ class AvroRecords:
         binding: Binding,
         writers: Writers,
         *,
+        fields: tuple[Field, ...] | None = None,
         fast_from: int | None = FEW_RECORDS,
     ) -> None:
-        self.fields = payload_fields(table, schema, binding)
+        self.fields = fields or payload_fields(table, schema, binding)
         self._format = cast("AvroFormat", binding.format)
         self._writers = writers
         self._records: dict[int, tuple[ExactRecord, FieldSteps | None]] = {}
@@ -73,6 +76,13 @@ class AvroRecords:
             present = [at for at, value in enumerate(values) if value is not None]
             return self._portion((), self._nothing, present, values.__getitem__, frozenset())
         return self._columnar(column)
+
+    def names(self, raw: bytes) -> frozenset[str]:
+        """See ``RecordReader.names``."""
+        schema_id, _ = schema_of(raw, is_fixed=self._format.fixed is not None)
+        schema = self._writers.get(schema_id)
+        root = schema.root.value if isinstance(schema, WriterSchema) else None
+        return frozenset(each.name for each in root.fields) if root else frozenset()
 
     def _portion(
         self,

@@ -26,6 +26,7 @@ from connectors.decoding.avro.cursor import (
     read_int,
     read_long,
     read_text,
+    skip_items,
     take,
     uuid_text,
 )
@@ -39,8 +40,8 @@ from connectors.decoding.fields import (
     UNIT_US,
     Field,
 )
-from connectors.decoding.json.parsing import FinerTime
-from connectors.decoding.json.strict import UUID, fitted, read_value
+from connectors.decoding.json.parsing import FinerTime, of_digits
+from connectors.decoding.json.strict import UUID, fitted, outside_years, read_value
 from connectors.decoding.policy import Unfit
 from planner.evolution.writer_types import Logical, Meaning, WriterSchema, WriterType
 from planner.schema import EpochUnit
@@ -158,6 +159,19 @@ class Reads:
 
         return read
 
+    def _scaled(self, plan: Plan) -> Read:
+        field, reads = _field(plan), [self.of(item) for item in plan.items]
+        names = [each.name for each in plan.writer.fields]
+
+        def read(cursor: Cursor) -> Decimal:
+            values = dict(zip(names, [read(cursor) for read in reads], strict=True))
+            scale, digits = values.get("scale"), values.get("value")
+            if not isinstance(scale, int) or not isinstance(digits, bytes):
+                raise Unfit(plan.path, "the record has no scale with the digits of a decimal")
+            return fitted(field, of_digits(plan.path, digits, scale))
+
+        return read
+
     def _bytes(self, plan: Plan) -> Read:
         field, raw = plan.field, _octets(plan)
         if field is None or field.kind != "fixed" or plan.writer.kind == "fixed":
@@ -248,7 +262,7 @@ class Reads:
         (item,) = plan.items
         read, least = self.of(item), least_bytes(item.writer, self._schema)
         if plan.field is None:
-            return lambda cursor: _skip_items(cursor, least, plan.path, read)
+            return lambda cursor: skip_items(cursor, least, plan.path, read)
 
         def read_all(cursor: Cursor) -> list[Any]:
             items: list[Any] = []
@@ -266,7 +280,7 @@ class Reads:
             return key(cursor), item(cursor)
 
         if plan.field is None:
-            return lambda cursor: _skip_items(cursor, least, plan.path, read_entry)
+            return lambda cursor: skip_items(cursor, least, plan.path, read_entry)
 
         def read(cursor: Cursor) -> list[tuple[Any, Any]]:
             # Of a key twice the last value counts, as in Java and Python.
@@ -335,13 +349,6 @@ def _field(plan: Plan) -> Field:
     return cast("Field", plan.field)
 
 
-def _skip_items(cursor: Cursor, least: int, path: str, read: Read) -> None:
-    for count in blocks(cursor, least, path):
-        if least:
-            for _ in range(count):
-                read(cursor)
-
-
 def _integer(writer: WriterType, path: str) -> Read:
     return read_long if writer.kind == "long" else lambda cursor: read_int(cursor, path)
 
@@ -380,7 +387,7 @@ def _micros(number: int, unit: EpochUnit, field: Field) -> int:
     else:
         micros = number * UNIT_US[unit]
     if not MIN_TIME_US <= micros <= MAX_TIME_US:
-        raise Unfit(field.path, f"the time is outside the years 0001 to 9999 of {field.kind}")
+        raise outside_years(field, micros)
     return micros
 
 

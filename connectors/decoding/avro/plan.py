@@ -17,7 +17,8 @@ from planner.evolution.writer_types import WriterField, WriterSchema, WriterType
 
 #: How a value is read. Those without a field are only checked and skipped over.
 #: ``whole``: an integer as a number. ``epoch``: an integer as a time, by its meaning or by the field's unit.
-#: ``rest``: what is left of the value. ``other``: it fits no value of the field.
+#: ``scaled``: a record of a decimal's scale and digits. ``rest``: what is left of the value. ``other``: it fits no value of the
+#: field.
 How = Literal[
     "null",
     "boolean",
@@ -25,6 +26,7 @@ How = Literal[
     "epoch",
     "floating",
     "decimal",
+    "scaled",
     "bytes",
     "rest",
     "text",
@@ -42,6 +44,9 @@ How = Literal[
 ]
 
 REQUIRED = "it is required, but null or missing"
+
+#: Debezium's decimals without a scale of their column. Elsewhere their columns are structs.
+_SCALED = "io.debezium.data.VariableScaleDecimal"
 
 _NUMBERS = ("int", "long", "float", "double", "decimal")
 
@@ -123,6 +128,8 @@ def _plan(writer: WriterType, field: Field | None, path: str) -> Plan:
     elif how == "map":
         key = _plan(WriterType("string"), children[0], f"{path}.key")
         items = (key, _plan(writer.items[0], children[1], f"{path}.value"))
+    elif how == "scaled":
+        items = tuple(_plan(each.type, None, path) for each in writer.fields)
     return Plan(writer, field, path, how, items)
 
 
@@ -199,6 +206,8 @@ def _how(writer: WriterType, field: Field | None) -> How:
         return _SKIPS[writer.kind]
     to = field.kind
     meaning = None if writer.logical is None else writer.logical.meaning
+    if writer.name == _SCALED and to == "decimal" and field.is_connects:
+        return "scaled"
     if meaning is not None:
         return _MEANINGS.get((meaning, to), _by_fixed(writer, field, meaning))
     if writer.kind in ("int", "long") and field.unit is not None:

@@ -5,6 +5,7 @@ A pattern is exact: no text it matches can fail or be misread by the conversion 
 
 from __future__ import annotations
 
+import base64
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -22,8 +23,10 @@ from connectors.decoding.fields import (
     TIME_KINDS,
     UNIT_US,
     Field,
+    Unit,
 )
-from planner.schema import EpochUnit
+from connectors.decoding.json.parsing import BASE64, Number, unscaled
+from connectors.decoding.policy import Unfit
 
 #: Arrow compiles a pattern at each use: in that time, 0.09 ms, Python matches this many texts.
 _FEW = 256
@@ -52,6 +55,8 @@ _PATTERNS: dict[str, str] = {
 
 
 def _pattern(field: Field) -> str | None:
+    if field.is_connects and field.kind in ("binary", "fixed"):
+        return f"^{BASE64}$"
     if field.floor:
         # With digits below a microsecond, which are cut off before Arrow reads the text.
         return _PATTERNS[field.kind].replace("{1,6}", "+")
@@ -85,6 +90,8 @@ def certain_array(field: Field, values: pa.Array) -> pa.Array:
     if pattern is None:
         return values
     _require_match(values, pattern)
+    if field.is_connects and field.kind in ("binary", "fixed"):
+        return _of_connects(field, values)
     if field.kind in TIME_KINDS:
         return _times(field, values)
     if field.kind == "fixed":
@@ -95,6 +102,16 @@ def certain_array(field: Field, values: pa.Array) -> pa.Array:
         texts = values.to_pylist()
         return uuids([_unhex(value and value.replace("-", "")) for value in texts])
     return values.cast(field.type)
+
+
+def _of_connects(field: Field, values: pa.Array) -> pa.Array:
+    octets = [None if each is None else base64.b64decode(each) for each in values.to_pylist()]
+    width = field.type.byte_width if field.kind == "fixed" else None
+    if width is not None:
+        odd = [at for at, each in enumerate(octets) if each is not None and len(each) != width]
+        if odd:
+            raise Doubt(odd)
+    return pa.array(octets, field.type)
 
 
 def _times(field: Field, text: pa.Array) -> pa.Array:
@@ -137,6 +154,8 @@ def _unhex(text: str | None) -> bytes | None:
 
 def _number_texts(field: Field, values: Sequence[Any]) -> Sequence[str | None]:
     """Texts of numbers, and of strings, which a decimal may be written as too."""
+    if field.is_connects:
+        return _connects_numbers(field, values)
     kinds = set(map(type, values))
     allowed = {str, int} if field.required else {str, int, type(None)}
     if not kinds <= allowed:
@@ -146,7 +165,34 @@ def _number_texts(field: Field, values: Sequence[Any]) -> Sequence[str | None]:
     return values
 
 
-def _epoch_times(field: Field, unit: EpochUnit, numbers: pa.Array) -> pa.Array:
+def _connects_numbers(field: Field, values: Sequence[Any]) -> Sequence[str | None]:
+    """Texts of numbers that Kafka Connect wrote: as such, as text, as digits of the field's scale or of one beside them."""
+    texts: list[str | None] = []
+    doubts = []
+    for at, value in enumerate(values):
+        scale, digits = field.scale, value
+        if type(value) is dict:
+            scale, digits = value.get("scale"), value.get("value")
+        text = None
+        if value is None:
+            if field.required:
+                doubts.append(at)
+        elif type(value) in (int, Number) or (scale is None and type(value) is str):
+            text = str(value)
+        elif type(scale) is int and type(digits) is str:
+            try:
+                text = format(unscaled(field.path, digits, scale), "f")
+            except Unfit:
+                doubts.append(at)
+        else:
+            doubts.append(at)
+        texts.append(text)
+    if doubts:
+        raise Doubt(doubts)
+    return texts
+
+
+def _epoch_times(field: Field, unit: Unit, numbers: pa.Array) -> pa.Array:
     """Times of numbers within ``epoch_bounds``; nothing is lost or overflows."""
     micros = (
         pc.divide(numbers, NS_PER_US) if unit == "ns" else pc.multiply(numbers, UNIT_US[unit])
@@ -156,7 +202,7 @@ def _epoch_times(field: Field, unit: EpochUnit, numbers: pa.Array) -> pa.Array:
     return micros.cast(field.type)
 
 
-def epoch_bounds(field: Field, unit: EpochUnit) -> tuple[int, int, int]:
+def epoch_bounds(field: Field, unit: Unit) -> tuple[int, int, int]:
     """Whole numbers that are a time in years 0001 to 9999, and for a date the start of a day.
 
     Of a field with a floor they are at least 0, since Arrow divides towards it.

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.decoding.arrays import build, exact_leaf
-from connectors.decoding.fields import payload_fields
+from connectors.decoding.fields import Field, payload_fields
 from connectors.decoding.json.lenient import substitute
 from connectors.decoding.json.parsing import parse_value
 from connectors.decoding.json.strict import Fallback, read_record, read_value, refuse
@@ -25,8 +25,8 @@ from planner.seam.formats import JsonFormat
 class JsonRecords:
     """Reads JSON for one (schema, binding): a ``RecordReader``.
 
-    ``exact_only`` leaves the fast path out, to compare: the same rows, some ten times slower. ``is_value``: a record is one
-    JSON value of any kind, that of the one column.
+    ``fields`` are what it reads, if not the payload columns. ``exact_only`` leaves the fast path out, to compare: the same
+    rows, some ten times slower. ``is_value``: a record is one JSON value of any kind, that of the one column.
 
     Raises:
         BadBinding, UnsupportedType: as ``payload_fields``.
@@ -40,10 +40,11 @@ class JsonRecords:
         schema: TableSchema,
         binding: Binding,
         *,
+        fields: tuple[Field, ...] | None = None,
         exact_only: bool = False,
         is_value: bool = False,
     ) -> None:
-        self.fields = payload_fields(table, schema, binding)
+        self.fields = fields or payload_fields(table, schema, binding)
         is_lenient = isinstance(binding.format, JsonFormat) and binding.format.mode == "lenient"
         self._fallback: Fallback = substitute if is_lenient else refuse
         self._fast = None if exact_only else FastPath.of(self.fields, is_value=is_value)
@@ -60,6 +61,11 @@ class JsonRecords:
         else:
             positions, columns, doubtful = self._fast.read(column, values)
         return Portion(positions, columns, doubtful, lambda at: self._exactly(values[at]))
+
+    def names(self, raw: bytes) -> frozenset[str]:
+        """See ``RecordReader.names``."""
+        value = parse_value(raw)
+        return frozenset(value) if isinstance(value, dict) else frozenset()
 
     def _exactly(self, raw: bytes) -> tuple[Any, ...]:
         if self._is_value:

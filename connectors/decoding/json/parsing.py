@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+from decimal import Context, Decimal
 from typing import Any, NoReturn
 
 from connectors.decoding.framing import PREFIX_BYTES, other_framing
@@ -15,6 +17,14 @@ from planner.seam.formats import FLOOR, FRACTION_PREFIX
 MAX_DEPTH = 500
 #: A string without an end matches too: searching its end from each quote would take quadratic time.
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+_BASE64 = re.compile(BASE64)
+#: Digits of more bytes are beyond every decimal.
+_MAX_DIGIT_BYTES = 800
+#: Debezium writes a negative scale of PostgreSQL as itself and 2,048.
+_MAX_SCALE = 1_000
+#: Holds every number of so many bytes.
+_DIGITS = Context(prec=2_000, Emax=9_999, Emin=-9_999)
 _SINGLE = "; where it is a single one, run"
 
 
@@ -131,3 +141,30 @@ def _depth(text: str) -> int:
         depth += 1 if character in "[{" else -1
         deepest = max(deepest, depth)
     return deepest
+
+
+def from_base64(text: str) -> bytes | None:
+    """Return the bytes that a text in base64 says; None: it is none."""
+    return base64.b64decode(text) if _BASE64.fullmatch(text) else None
+
+
+def unscaled(path: str, digits: str, scale: int) -> Decimal:
+    """Read what Kafka Connect writes of a decimal: its digits in base64. Raises as ``of_digits``."""
+    octets = from_base64(digits)
+    if not octets:
+        raise Unfit(path, "the string is no decimal's digits in base64")
+    return of_digits(path, octets, scale)
+
+
+def of_digits(path: str, octets: bytes, scale: int) -> Decimal:
+    """Return the decimal of digits in two's complement, the highest byte first.
+
+    Raises:
+        Unfit: it is beyond every decimal, or its scale is none.
+    """
+    if scale > _MAX_SCALE:
+        reason = f"the number has the scale {scale:,}, which Debezium writes for a negative one"
+        raise Unfit(path, reason)
+    if len(octets) > _MAX_DIGIT_BYTES or scale < -_MAX_SCALE:
+        raise OtherNumber(path, "the number is beyond every decimal")
+    return Decimal(int.from_bytes(octets, signed=True)).scaleb(-scale, context=_DIGITS)

@@ -11,6 +11,8 @@ from datetime import date
 from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any, NoReturn, TypeGuard
 
+import pyarrow as pa
+
 from connectors.decoding.fields import (
     DAY_US,
     MAX_FLOAT,
@@ -18,10 +20,18 @@ from connectors.decoding.fields import (
     MIN_TIME_US,
     UNIT_US,
     Field,
+    Unit,
 )
-from connectors.decoding.json.parsing import FinerTime, Number, OtherNumber, kind_of, parse
+from connectors.decoding.json.parsing import (
+    FinerTime,
+    Number,
+    OtherNumber,
+    from_base64,
+    kind_of,
+    parse,
+    unscaled,
+)
 from connectors.decoding.policy import Unfit
-from planner.schema import EpochUnit
 
 #: Holds every decimal of 38 digits; what does not fit becomes NaN instead of an exception.
 _EXACT = Context(prec=100, traps=[])
@@ -37,9 +47,13 @@ _TIMESTAMP = re.compile(
     r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
+#: What Debezium writes for PostgreSQL's infinities, and for times beyond 64 bits.
+_INFINITE_US = (9_223_372_036_825_200_000, -9_223_372_036_832_400_000, (1 << 63) - 1)
 UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 #: Not a number in JSON's grammar, so written as strings (as protobuf's JSON mapping does).
 SPECIAL_FLOATS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
+
+REQUIRED = "it is required, but null or missing"
 
 #: Handles a value that does not fit: raises the Unfit, or returns a substitute.
 Fallback = Callable[[Field, Any, Unfit], Any]
@@ -67,7 +81,9 @@ def read_value(field: Field, value: Any, fallback: Fallback = refuse) -> Any:
     if value is None:
         if not field.required:
             return None
-        return fallback(field, None, Unfit(field.path, "it is required, but null or missing"))
+        return fallback(field, None, Unfit(field.path, REQUIRED))
+    if field.misfit:
+        return fallback(field, value, Unfit(field.path, field.misfit))
     try:
         return _READ[field.kind](field, value, fallback)
     except Unfit as unfit:
@@ -132,6 +148,16 @@ def is_string(value: object) -> TypeGuard[str]:
 
 
 def _decimal(field: Field, value: Any, _: Fallback) -> Decimal:
+    if field.is_connects and not isinstance(value, Number):
+        scale, digits = field.scale, value
+        if isinstance(value, dict):
+            # Debezium's VariableScaleDecimal.
+            of_scale = Field(f"{field.path}.scale", "int", pa.int32(), required=False)
+            scale, digits = _integer(of_scale, value.get("scale"), refuse), value.get("value")
+        if scale is not None:
+            if not is_string(digits):
+                raise _expected(field, digits, "a decimal's digits in base64")
+            return fitted(field, unscaled(field.path, digits, scale))
     if not isinstance(value, str):
         raise _expected(field, value, "a number, or one in a string")
     if (number := exact_number(value)) is None:
@@ -170,7 +196,7 @@ def fitted(field: Field, number: Decimal) -> Decimal:
 
 
 def _date(field: Field, value: Any, _: Fallback) -> int:
-    if field.unit is not None:
+    if field.unit is not None and not (field.is_connects and is_string(value)):
         days, rest = divmod(_epoch_us(field, field.unit, value), DAY_US)
         if rest:
             raise Unfit(field.path, "the number is not the start of a day in UTC")
@@ -228,9 +254,10 @@ def _offset_s(field: Field, offset: str) -> int:
     return (hours * 3600 + minutes * 60) * (-1 if offset[0] == "-" else 1)
 
 
-def _epoch_us(field: Field, unit: EpochUnit, value: Any) -> int:
+def _epoch_us(field: Field, unit: Unit, value: Any) -> int:
     if not isinstance(value, Number):
-        raise _expected(field, value, f"a number of {unit} since 1970")
+        name = "days" if unit == "d" else unit
+        raise _expected(field, value, f"a number of {name} since 1970")
     number = exact_number(value)
     # Year 9999 is 2.5e20 nanoseconds: no unit needs a larger number.
     if number is None or (number != 0 and number.adjusted() > 21):
@@ -245,7 +272,7 @@ def _epoch_us(field: Field, unit: EpochUnit, value: Any) -> int:
     return _in_years(field, int(whole))
 
 
-def epoch_us(unit: EpochUnit, number: Decimal) -> Decimal:
+def epoch_us(unit: Unit, number: Decimal) -> Decimal:
     """Microseconds since 1970, with their fraction, of ``number`` units."""
     if unit == "ns":
         return number.scaleb(-3, context=_WIDE)
@@ -258,8 +285,15 @@ _WIDE = Context(prec=_MAX_NUMBER_CHARS + 30, Emax=9_999_999, Emin=-9_999_999)
 
 def _in_years(field: Field, micros: int) -> int:
     if not MIN_TIME_US <= micros <= MAX_TIME_US:
-        raise Unfit(field.path, f"the time is outside the years 0001 to 9999 of {field.kind}")
+        raise outside_years(field, micros)
     return micros
+
+
+def outside_years(field: Field, micros: int) -> Unfit:
+    reason = f"the time is outside the years 0001 to 9999 of {field.kind}"
+    is_infinite = micros in _INFINITE_US
+    more = "; Debezium writes so what PostgreSQL has as infinity" if is_infinite else ""
+    return Unfit(field.path, reason, f"field {field.path}: {reason}{more}")
 
 
 def _string(field: Field, value: Any, _: Fallback) -> str:
@@ -280,6 +314,13 @@ def is_text(text: str) -> bool:
 
 
 def _binary(field: Field, value: Any, _: Fallback) -> bytes:
+    if field.is_connects:
+        octets = from_base64(value) if is_string(value) else None
+        if octets is None:
+            raise _expected(field, value, "a string in base64")
+        if field.kind == "fixed" and len(octets) != field.type.byte_width:
+            raise Unfit(field.path, f"the string has not the bytes of {field.type}")
+        return octets
     if not is_string(value) or not _HEX.fullmatch(value):
         raise _expected(field, value, "a string of hexadecimal pairs")
     if field.kind == "fixed" and len(value) != (digits := 2 * field.type.byte_width):

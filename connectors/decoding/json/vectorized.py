@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 from msgspec import UNSET, Meta, UnsetType
 
 from connectors.decoding.arrays import Doubt, build
-from connectors.decoding.fields import MAX_FLOAT, TIME_KINDS, Field
+from connectors.decoding.fields import MAX_FLOAT, TIME_KINDS, Field, Unit
 from connectors.decoding.json.columns import (
     certain_array,
     certain_leaf,
     epoch_bounds,
     unchecked_type,
 )
-from connectors.decoding.json.parsing import MAX_DEPTH
-from planner.schema import EpochUnit
+from connectors.decoding.json.parsing import MAX_DEPTH, Number
 
 #: Of one field: its names in the struct, and how to bring a value into the form of ``arrays.build``, if it is not.
 _Member = tuple[list[str], Callable[[Any], Any] | None]
@@ -45,9 +44,10 @@ class FastPath:
         self._fields = fields
         record, members = _record_type(fields)
         # float_hook sees numbers of untyped fields only, which are decimals: their text is kept.
-        self._decode = msgspec.json.Decoder(record, float_hook=str).decode
+        hook = Number if any(field.is_connects for field in fields) else str
+        self._decode = msgspec.json.Decoder(record, float_hook=hook).decode
         if is_value:
-            decode = msgspec.json.Decoder(_type(fields[0])[0], float_hook=str).decode
+            decode = msgspec.json.Decoder(_type(fields[0])[0], float_hook=hook).decode
             self._decode = lambda raw: record(f0=decode(raw))
         self._rows = _Rows(fields, members)
         #: How to read each of the other fields of many records.
@@ -146,6 +146,23 @@ class FastPath:
             except Doubt as doubt:
                 culprits.update(doubt.at)
         return arrays, culprits
+
+
+class _WithSchema(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+_split = msgspec.json.Decoder(_WithSchema).decode
+
+
+def split_schema(raw: bytes) -> tuple[bytes, bytes] | None:
+    """Return the texts of the schema and of the value of a record that has just these; None for others."""
+    try:
+        both = _split(raw)
+    except (*_NOT_PARSED, TypeError):
+        return None
+    return bytes(both.schema), bytes(both.payload)
 
 
 class _Rows:
@@ -267,7 +284,7 @@ def _first(record: Any, names: Sequence[str]) -> Any:
 
 def _type(field: Field) -> tuple[Any, Callable[[Any], Any] | None]:
     """Annotation of a field, and how to bring its value into the form of ``arrays.build``, if it is not."""
-    kind, convert = _parsed_type(field)
+    kind, convert = (_NOTHING, None) if field.misfit else _parsed_type(field)
     return (kind if field.required else kind | None), convert
 
 
@@ -290,23 +307,25 @@ def _parsed_type(field: Field) -> tuple[Any, Callable[[Any], Any] | None]:
     return _TYPES[field.kind], None
 
 
-def _epoch_type(field: Field, unit: EpochUnit) -> Any:
+def _epoch_type(field: Field, unit: Unit) -> Any:
     lowest, highest, step = epoch_bounds(field, unit)
     return Annotated[int, Meta(ge=lowest, le=highest, multiple_of=step)]
 
 
 def _struct_type(field: Field) -> tuple[Any, Callable[[Any], Any]]:
-    types = [_type(child) for child in field.children]
-    record = _define(
-        (f"f{index}", kind, _single(child))
-        for index, (child, (kind, _)) in enumerate(zip(field.children, types, strict=True))
-    )
-    converts = [convert for _, convert in types]
+    record, members = _record_type(field.children)
+    values: Callable[[Any], tuple[Any, ...]] = msgspec.structs.astuple
+    if any(len(names) > 1 for names, _ in members):
+        # Those of a row inside a change have former names; none of them is required.
+        def values(value: Any) -> tuple[Any, ...]:
+            return tuple([_first(value, names) for names, _ in members])
+
+    converts = [convert for _, convert in members]
     if not any(converts):
-        return record, msgspec.structs.astuple
+        return record, values
     return record, lambda value: tuple(
         convert(member) if convert is not None and member is not None else member
-        for convert, member in zip(converts, msgspec.structs.astuple(value), strict=True)
+        for convert, member in zip(converts, values(value), strict=True)
     )
 
 

@@ -22,6 +22,7 @@ from connectors.registry.registries import SchemaRegistries
 from connectors.registry.shipping import SchemaShipping
 from connectors.spark.errors import java_errors
 from connectors.spark.lake.cut import LakeCut, first_offsets
+from connectors.spark.lake.opened import refuse_keyed
 from connectors.spark.lake.sql import SparkLake, check_count
 from connectors.spark.lake.tail import TAIL_LOCAL_BYTES, TailKeeper
 from connectors.spark.options import LakeSettings
@@ -151,6 +152,7 @@ class Lake(SparkLake[LakeCut]):
         return LakeCut(self._session, cuts, self._tails, self._store, self._settings)
 
     def _check(self, name: TableName, cut: TableCut) -> None:
+        refuse_keyed(cut)
         if (name, cut.table_uuid) not in self._checked:
             if self._served is not None:
                 self._served.check_whole(name)
@@ -178,7 +180,7 @@ class Lake(SparkLake[LakeCut]):
             return list(pool.map(self._pins.refresh, names))
 
     def _all(self) -> list[TableName]:
-        """List the tables that are bound to a topic.
+        """List the tables that are bound to a topic, but keyed ones, which Spark does not read by itself.
 
         Raises:
             UnknownTable: there is none.
@@ -186,7 +188,11 @@ class Lake(SparkLake[LakeCut]):
             BadConfig: as ``check_no_side``.
         """
         tables = self._pins.tables()
-        names = [pin.table for pin in self._pin(tables) if pin.binding is not None]
+        names = [
+            pin.table
+            for pin in self._pin(tables)
+            if pin.binding is not None and pin.binding.upsert is None
+        ]
         for name in names:
             check_no_side(name, tables)
         if not names:

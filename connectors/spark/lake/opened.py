@@ -16,6 +16,7 @@ from connectors.registry.registries import SchemaRegistries
 from connectors.registry.shipping import SchemaShipping
 from connectors.spark.lake.tasks import cold_errors, engine
 from connectors.spark.options import LakeSettings
+from planner.errors import not_for_keyed
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.ports import SqlRelation, TopicSource
@@ -26,6 +27,13 @@ from planner.seam.freshness import parse_wait_for
 #: Catalogs are asked so often whether there is a newer snapshot.
 _REFRESH_S = 5.0
 _TIMEOUT_S = 600.0
+
+
+def refuse_keyed(cut: TableCut) -> None:
+    """Raise NotForKeyedTables for a table whose sides are not simply one below the other."""
+    if cut.binding is not None and cut.binding.upsert is not None:
+        way = "read it through a server: tc.connect(spark, server=…), or the option server"
+        raise not_for_keyed(cut.table, "a cut that Spark reads by itself", way)
 
 
 @dataclass(frozen=True)

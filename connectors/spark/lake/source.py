@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from connectors.cuts import PastCuts
 from connectors.spark.errors import pack, packing
 from connectors.spark.filter_option import RowFilter, parse_filter
-from connectors.spark.lake.opened import OpenedLake
+from connectors.spark.lake.opened import OpenedLake, refuse_keyed
 from connectors.spark.lake.stream import LakeStream, StreamOptions
 from connectors.spark.lake.tasks import TaskReader, shares
 from connectors.spark.options import LakeSettings, check_options, check_side, chosen_columns
@@ -147,6 +147,7 @@ class LakeSource(DataSource):
         with closing(OpenedLake.of(self._settings())) as opened:
             table = _table(opened, self.options)
             self._cut = _cut(opened, table, self.options)
+        refuse_keyed(self._cut)
         schema = self._cut.cold.schema
         self._columns = chosen_columns(table, schema, self.options.get("columns"))
         text = self.options.get("filter")

@@ -18,11 +18,11 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from connectors import failpoints
-from connectors.spark.errors import SparkLost, java_errors
-from connectors.spark.metadata import TableState, each, load_table, read_state
+from connectors.spark.errors import SparkLost, java_classes, java_errors
+from connectors.spark.metadata import TableState, each, java_snapshot, load_table, read_state
 from connectors.spark.publish.append_files import LeadingMetrics
 from connectors.spark.publish.history_facts import SparkEvidence
-from connectors.spark.publish.stage import branch_of, check_same_table, staged_snapshot
+from connectors.spark.publish.stage import branches_of, check_same_table, staged_snapshot
 from connectors.table_facts import Evidence, with_statistics
 from planner.errors import (
     CatalogUnavailable,
@@ -35,13 +35,14 @@ from planner.errors import (
 from planner.names import TableName
 from planner.ports import Staged
 from planner.seam.binding import Binding, parse_binding
-from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG, WatermarkEntries
+from planner.seam.snapshots import NEVER_EXPIRES_MS, TAG, Snapshot, WatermarkEntries
 from planner.seam.watermark import Watermark, parse_watermark
+from planner.tiering.keyed import check_rows_of
 from planner.tiering.plan import TieringPlan
 from planner.tiering.publish import advance, check_publish, check_schemas
 
 #: Set so that expiry knows a published file is not only the staged snapshot's (Iceberg's SnapshotSummary).
-_SOURCE_SNAPSHOT = "source-snapshot-id"
+SOURCE_SNAPSHOT = "source-snapshot-id"
 # Ten lost commits in a row mean a busier writer than any we know of.
 _ATTEMPTS = 10
 _BACKOFF_S = 0.05
@@ -51,6 +52,10 @@ _MAX_BACKOFF_S = 2.0
 Decide = Callable[[TableState, Evidence], Watermark]
 #: Takes a transaction and the state it builds on; adds what changes. Returns the update that makes the snapshot, uncommitted.
 Change = Callable[[Any, TableState], Any]
+#: Takes the state and the snapshot that is about to be committed on it; raises to refuse.
+Verify = Callable[[TableState, Snapshot], None]
+
+_VALIDATION = "org.apache.iceberg.exceptions.ValidationException"
 
 
 class WatermarkCommits:
@@ -63,13 +68,21 @@ class WatermarkCommits:
         self._read: tuple[str, TableState] | None = None
         ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
 
-    def commit(self, run: str, since: str, decide: Decide, change: Change) -> Watermark:
+    def commit(
+        self,
+        run: str,
+        since: str,
+        decide: Decide,
+        change: Change,
+        verify: Verify | None = None,
+    ) -> Watermark:
         """Commit ``change`` with its watermark; return the watermark that then holds.
 
-        ``run`` is the watermark's, ``since`` that of the one it follows. The stage branch of ``run`` goes, if there is one.
+        ``run`` is the watermark's, ``since`` that of the one it follows. The stage branches of ``run`` go, if there are some.
 
         Raises:
-            As ``decide`` and ``change``.
+            As ``decide``, ``change`` and ``verify``.
+            TieringConflict: Iceberg refuses ``change`` after what other writers committed.
             CatalogUnavailable: it did not take the commit. If it still applies it later, the next plan starts
                 from there.
         """
@@ -81,7 +94,7 @@ class WatermarkCommits:
                 time.sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311
             try:
                 with java_errors(self._table):
-                    return self._try(run, since, decide, change)
+                    return self._try(run, since, decide, change, verify)
             except _BuiltOnOldState:
                 last = None
             except StalePlan:
@@ -112,7 +125,9 @@ class WatermarkCommits:
         with java_errors(self._table):
             return landed_watermark(self._state(self._begin()), run, since)
 
-    def _try(self, run: str, since: str, decide: Decide, change: Change) -> Watermark:
+    def _try(
+        self, run: str, since: str, decide: Decide, change: Change, verify: Verify | None
+    ) -> Watermark:
         transaction = self._begin()
         state = self._state(transaction)
         landed = landed_watermark(state, run, since)
@@ -124,12 +139,20 @@ class WatermarkCommits:
         try:
             update = change(transaction, state)
             _add_watermark(transaction, update.validateWith(check), mark, state)
+            if verify is not None:
+                verify(state, java_snapshot(transaction.table().currentSnapshot()))
             failpoints.reach("before_commit")
             transaction.commitTransaction()
         except (Py4JError, PySparkException) as error:
-            if check.refusal is None:
-                raise
-            raise check.refusal from error
+            if check.refusal is not None:
+                raise check.refusal from error
+            if _VALIDATION in java_classes(error):
+                raise TieringConflict(
+                    f"{self._table}: another writer changed the table while this was staged; nothing was changed, plan "
+                    f"again.",
+                    table=str(self._table),
+                ) from error
+            raise
         finally:
             check.let_go()
         return mark
@@ -157,7 +180,7 @@ class WatermarkCommits:
 
 
 def _add_watermark(transaction: Any, update: Any, mark: Watermark, state: TableState) -> None:
-    """Add the text to a snapshot's ``update``, the mirror and the tag; drop the branch of the watermark's run."""
+    """Add the text to a snapshot's ``update``, the mirror and the tag; drop the branches of the watermark's run."""
     entries = WatermarkEntries.of(mark)
     for key, text in entries.summary.items():
         update.set(key, text)
@@ -170,8 +193,9 @@ def _add_watermark(transaction: Any, update: Any, mark: Watermark, state: TableS
     refs = transaction.manageSnapshots()
     (refs.replaceTag if TAG in state.refs else refs.createTag)(TAG, snapshot_id)
     refs.setMaxRefAgeMs(TAG, NEVER_EXPIRES_MS)
-    if branch_of(mark.run) in state.refs:
-        refs.removeBranch(branch_of(mark.run))
+    for name in branches_of(mark.run):
+        if name in state.refs:
+            refs.removeBranch(name)
     refs.commit()
 
 
@@ -187,7 +211,11 @@ def decide_publish(staged: Staged, state: TableState, evidence: Evidence) -> Wat
     binding = parse_binding(plan.pin.table, state.properties)
     check_schemas(plan.pin.table, staged.schemas, binding)
     _check_same_binding(plan, binding)
-    check_publish(plan, with_statistics(state.history, head, evidence), head)
+    history = with_statistics(state.history, head, evidence)
+    check_publish(plan, history, head)
+    is_keyed = plan.binding.upsert is not None and not plan.is_rebuild
+    if is_keyed and staged.base is not None:
+        check_rows_of(staged.base, history, head, plan.pin.table)
     return advance(plan, staged.outcomes, run=staged.reference, head=head)
 
 
@@ -206,7 +234,7 @@ def append_staged(
         metrics = LeadingMetrics(session, table)
         for file in each(table.snapshot(source).addedDataFiles(table.io())):
             append.appendFile(metrics.completed(file))
-        append.set(_SOURCE_SNAPSHOT, str(source))
+        append.set(SOURCE_SNAPSHOT, str(source))
     return append
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
@@ -42,6 +42,9 @@ RUN_KEY = "thermocline.run"
 #: No round lasts a day: an older stage branch belongs to a tierer that died.
 STALE_STAGE_S = 86_400.0
 
+#: Ends the name of a branch of deletes.
+_DELETES = "_d"
+
 _COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
 _REF_ATTEMPTS = 10
 _REF_BACKOFF_S = 0.1
@@ -61,13 +64,26 @@ def started_s(run: str) -> float:
 
 
 def branch_of(run: str) -> str:
+    """The branch of the rows of a run."""
     return STAGE_BRANCH_PREFIX + run
 
 
-def create_branch(
-    session: SparkSession, table: TableName, run: str, head: Callable[[TableState], int]
+def deletes_branch_of(run: str) -> str:
+    """The branch of what the rows of a keyed table's run replace: one commit each, or expiry would hide the first."""
+    return branch_of(run) + _DELETES
+
+
+def branches_of(run: str) -> tuple[str, str]:
+    return branch_of(run), deletes_branch_of(run)
+
+
+def create_branches(
+    session: SparkSession,
+    table: TableName,
+    names: Sequence[str],
+    head: Callable[[TableState], int],
 ) -> TableState:
-    """Create the branch of ``run`` on the snapshot that ``head`` returns; return the state it was created on.
+    """Create branches on the snapshot that ``head`` returns, in one commit; return the state they were created on.
 
     Raises:
         As ``head``: nothing was written.
@@ -75,9 +91,12 @@ def create_branch(
 
     def created(loaded: Any) -> tuple[Any, TableState]:
         state = read_state(session, loaded.operations().current())
-        update = loaded.manageSnapshots().createBranch(branch_of(run), head(state))
-        # A table's default age for references would count from the head, which may be old.
-        return update.setMaxRefAgeMs(branch_of(run), NEVER_EXPIRES_MS), state
+        update, snapshot_id = loaded.manageSnapshots(), head(state)
+        for name in names:
+            update.createBranch(name, snapshot_id)
+            # A table's default age for references would count from the head, which may be old.
+            update.setMaxRefAgeMs(name, NEVER_EXPIRES_MS)
+        return update, state
 
     return _committed(session, table, created)
 
@@ -121,7 +140,8 @@ def stale_branches(state: TableState, before_s: float) -> tuple[str, ...]:
 
 def _is_of_before(branch: str, before_s: float) -> bool:
     try:
-        return started_s(branch.removeprefix(STAGE_BRANCH_PREFIX)) < before_s
+        run = branch.removeprefix(STAGE_BRANCH_PREFIX).removesuffix(_DELETES)
+        return started_s(run) < before_s
     except ValueError:
         return False  # not one of ours, in spite of its prefix
 
@@ -190,7 +210,7 @@ def write_by_tasks(session: SparkSession, loaded: Any, writer: SplitWriter) -> N
         reports: TaskReports = writer.reader.reports.value
         return [file for key in sorted(reports) if key[0] == run for file in reports[key].files]
 
-    indexes = _indexes(session, writer.reader)
+    indexes = task_indexes(session, writer.reader)
     try:
         map_in_arrow(indexes, writer, indexes.schema).collect()
     except BaseException:
@@ -208,19 +228,24 @@ def write_by_spark(
 ) -> None:
     """Have Iceberg's Spark writer write the rows and commit them."""
     schema = session.table(identifier(table)).schema
-    rows = map_in_arrow(_indexes(session, reader), reader, schema)
+    rows = map_in_arrow(task_indexes(session, reader), reader, schema)
+    append_rows(rows, table, reader.run, writing)
+
+
+def append_rows(rows: DataFrame, table: TableName, run: str, writing: WritePlan) -> None:
+    """Have Iceberg's Spark writer commit ``rows`` to the branch of ``run``."""
     layout = writing.layout
     if layout.order is not None:
         rows = in_order(rows, table, layout.order, shuffle=layout.distribution == "hash")
     (
-        rows.writeTo(identifier(table, branch_of(reader.run)))
+        rows.writeTo(identifier(table, branch_of(run)))
         .options(**writing.spark_options)
-        .option(f"snapshot-property.{RUN_KEY}", reader.run)
+        .option(f"snapshot-property.{RUN_KEY}", run)
         .append()
     )
 
 
-def _indexes(session: SparkSession, reader: SplitReader) -> DataFrame:
+def task_indexes(session: SparkSession, reader: SplitReader) -> DataFrame:
     """One row and one Spark partition per task."""
     count = len(reader.tasks)
     return session.range(0, count, 1, count)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from py4j.protocol import Py4JError
@@ -18,8 +18,10 @@ from connectors.registry.following import SchemaFollower
 from connectors.registry.shipping import Shipment
 from connectors.spark.errors import java_errors
 from connectors.spark.metadata import TableState, identifier, load_state, load_table, survey
+from connectors.spark.publish.changes import folded, stage_deletes, stage_rows
 from connectors.spark.publish.data_folder import TableFolder, data_folder
 from connectors.spark.publish.publish import WatermarkCommits, append_staged, decide_publish
+from connectors.spark.publish.row_delta import replace_staged, verify_rows
 from connectors.spark.publish.splits import (
     SplitReader,
     SplitWriter,
@@ -29,8 +31,9 @@ from connectors.spark.publish.splits import (
 )
 from connectors.spark.publish.stage import (
     branch_of,
+    branches_of,
     check_same_table,
-    create_branch,
+    create_branches,
     new_run,
     remove_branches,
     schema_changed,
@@ -46,11 +49,13 @@ from planner.ports import ColdStore, Decoder, Log, Staged
 from planner.reading.shares import share_out
 from planner.seam.cut import Pin
 from planner.seam.watermark import Watermark
+from planner.tiering.keyed import check_delete_properties
 from planner.tiering.plan import TieringPlan
 from planner.tiering.triggers import ColdSurvey
 from planner.tiering.write_plan import (
     ParquetOptions,
     SparkWriter,
+    WritePlan,
     WritingFacts,
     check_properties,
     plan_write,
@@ -94,23 +99,24 @@ class SparkTieringTarget:
             return survey(self.table, load_state(self.session, self.table))
 
     def stage(self, plan: TieringPlan) -> Staged:
-        """Read all splits and commit their rows to the branch of a new run.
+        """Read all splits and commit their rows to the branch of a new run; of a keyed table what they replace to another.
 
         Raises:
             TieringConflict: the table was replaced or its schema changed since the plan's pin.
             SchemasNeeded: records had schemas that the table has only now taken up.
             SchemaRegistryUnavailable, SchemaRegistryChanged, SchemaIncompatible: as ``SchemaFollower.take_up``.
-            UnsupportedFile, BadBinding: as ``check_properties``.
+            UnsupportedFile, BadBinding: as ``check_properties`` and ``check_delete_properties``.
+            KeyInTwoPartitions: a keyed table's key has changes, or a row, in another partition.
             UndecodableRecord, OffsetsExpired, LogTruncated, LogUnavailable: as the executors met them.
         """
         run = new_run()
-        total, schemas = TaskReport(), Shipment()
+        total, base, schemas = TaskReport(), None, Shipment()
         if plan.splits:
             if self.schemas is not None:
                 schemas = self.schemas.shipment(self.table, plan.binding)
             try:
                 with java_errors(self.table):
-                    total = self._write(plan, run, schemas)
+                    total, base = self._write(plan, run, schemas)
             except BaseException:
                 self._drop(run)
                 raise
@@ -118,7 +124,7 @@ class SparkTieringTarget:
                 self._drop(run)
                 raise self._take_up(plan, total.needs)
         failpoints.reach("after_stage")
-        return Staged(plan, run, total.outcomes, total.log_bytes, schemas.fingerprints)
+        return Staged(plan, run, total.outcomes, total.log_bytes, schemas.fingerprints, base)
 
     def _take_up(self, plan: TieringPlan, ids: frozenset[int]) -> SchemasNeeded:
         """Bring schemas that tasks met into the table; return why to plan again."""
@@ -129,14 +135,21 @@ class SparkTieringTarget:
             )
         return self.schemas.take_up(self.table, plan.binding, ids)
 
-    def _write(self, plan: TieringPlan, run: str, schemas: Shipment) -> TaskReport:
-        """Return the sum of the tasks' reports. With ``needs`` nothing is staged."""
-        state = create_branch(self.session, self.table, run, partial(self._head, plan))
+    def _write(
+        self, plan: TieringPlan, run: str, schemas: Shipment
+    ) -> tuple[TaskReport, int | None]:
+        """Return the sum of the tasks' reports, and the head it was staged on. With ``needs`` nothing is staged."""
+        is_keyed = plan.binding.upsert is not None
+        branches = branches_of(run) if is_keyed else (branch_of(run),)
+        head = partial(self._head, plan)
+        state = create_branches(self.session, self.table, branches, head)
         names = self.session.table(identifier(self.table)).schema.fieldNames()
         if tuple(names) != plan.pin.schema.names:
             raise schema_changed(plan)
         loaded = load_table(self.session, self.table)
-        folder = data_folder(self.session, loaded, partial(self.open_store, plan.pin))
+        folder: TableFolder | SparkWriter = SparkWriter("changes of a key are brought together")
+        if not is_keyed:
+            folder = data_folder(self.session, loaded, partial(self.open_store, plan.pin))
         writing = plan_write(
             WritingFacts(
                 schema=plan.pin.schema,
@@ -172,53 +185,77 @@ class SparkTieringTarget:
         context.setLocalProperty("spark.scheduler.pool", TIERING_POOL)
         context.setJobGroup(str(self.table), f"tier {self.table}", interruptOnCancel=False)
         try:
+            if is_keyed:
+                return self._write_changes(plan, reader, writing), state.head
             if isinstance(writing.writer, ParquetOptions) and isinstance(folder, TableFolder):
                 writer = SplitWriter(reader, self.table, folder, writing.writer)
                 write_by_tasks(self.session, loaded, writer)
             else:
                 write_by_spark(self.session, self.table, reader, writing)
-            reports: TaskReports = self._reports.value
+            total = self._total(reader)
         finally:
             self._reports.value = {}
-        return self._counted(run, [reports.get((run, index)) for index in range(len(tasks))])
+        if not total.needs:
+            self._check_staged(run, total.rows)
+        return total, state.head
+
+    def _write_changes(
+        self, plan: TieringPlan, reader: SplitReader, writing: WritePlan
+    ) -> TaskReport:
+        with folded(self.session, self.table, plan, reader) as fold:
+            total = self._total(reader)
+            if total.needs:
+                return total
+            if not plan.is_rebuild:
+                stage_deletes(self.session, self.table, reader.run, fold)
+            stage_rows(self.table, reader.run, fold, writing)
+        if fold.rows:
+            self._check_staged(reader.run, fold.rows)
+        return replace(total, outcomes=total.outcomes.folded(fold.rows, fold.deletes))
 
     def _head(self, plan: TieringPlan, state: TableState) -> int:
         """Return what the rows are staged on; refuse before anything is written."""
         head = check_same_table(plan, state)
         check_properties(self.table, state.properties)
+        if plan.binding.upsert is not None:
+            check_delete_properties(self.table, state.properties)
         return head
 
-    def _counted(self, run: str, reports: Sequence[TaskReport | None]) -> TaskReport:
-        """Add up the reports, which must be of every task and agree with the rows in the files."""
+    def _total(self, reader: SplitReader) -> TaskReport:
+        """Add up the reports, which must be of every task."""
+        reports: TaskReports = self._reports.value
         total = TaskReport()
-        for report in reports:
+        for index in range(len(reader.tasks)):
+            report = reports.get((reader.run, index))
             if report is None:
                 raise InternalError(
                     f"{self.table}: a task ended without a report; nothing was published.",
                     table=str(self.table),
                 )
             total += report
-        if total.needs:
-            return total
+        return total
+
+    def _check_staged(self, run: str, rows: int) -> None:
         state = load_state(self.session, self.table)
         snapshot_id = staged_snapshot(self.table, state, run)
         written = state.history.snapshots[snapshot_id].count("added-records") or 0
-        if written != total.rows:
+        if written != rows:
             raise InternalError(
-                f"{self.table}: executors handed over {total.rows} rows and the staged files hold {written}; "
+                f"{self.table}: executors handed over {rows} rows and the staged files hold {written}; "
                 f"nothing was published.",
                 table=str(self.table),
             )
-        return total
 
     def publish(self, staged: Staged) -> Watermark:
         failpoints.reach("before_publish")
-        mark = self._commits.commit(
-            staged.reference,
-            staged.plan.start.run,
-            partial(decide_publish, staged),
-            partial(append_staged, self.session, staged),
-        )
+        since, decide = staged.plan.start.run, partial(decide_publish, staged)
+        if staged.plan.binding.upsert is None:
+            change = partial(append_staged, self.session, staged)
+            mark = self._commits.commit(staged.reference, since, decide, change)
+        else:
+            change = partial(replace_staged, self.session, staged)
+            verify = partial(verify_rows, staged)
+            mark = self._commits.commit(staged.reference, since, decide, change, verify)
         failpoints.reach("after_publish")
         return mark
 
@@ -228,7 +265,7 @@ class SparkTieringTarget:
     def _drop(self, run: str) -> None:
         # Best effort: a branch that stays is stale later, and no reader sees it.
         with contextlib.suppress(FederationError), java_errors(self.table):
-            remove_branches(self.session, self.table, (branch_of(run),))
+            remove_branches(self.session, self.table, branches_of(run))
 
     def cancel(self) -> None:
         """Cancel the jobs of this table's thread on Spark, unless Spark has ended."""
