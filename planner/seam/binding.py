@@ -221,6 +221,9 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
             raise bad_property(table, key, what)
     has_no_key = properties.keys().isdisjoint(KEY_OPTIONS)
     upsert = Upsert.parse(table, properties)
+    if upsert is not None and RETENTION_DAYS in properties:
+        what = "rows of a keyed table do not age out: each stays until its key is deleted; remove the property."
+        raise bad_property(table, RETENTION_DAYS, what)
     return Binding(
         topic=properties[TOPIC],
         format=record_format.parse(table, properties),
