@@ -25,6 +25,7 @@ from benchmarks import (
     file_count,
     formats,
     freshness,
+    keyed,
     live,
     live_engines,
     planning,
@@ -39,6 +40,7 @@ from benchmarks import (
     statements,
     store,
     store_readers,
+    tabs,
     tail,
     tier_bounds,
     tiering,
@@ -55,6 +57,7 @@ NAMES = {
     "fetch": fetch.command,
     "formats": formats.command,
     "freshness": freshness.command,
+    "keyed": keyed.command,
     "live": live.command,
     "live-engines": live_engines.command,
     "file-count": file_count.command,
@@ -74,6 +77,7 @@ NAMES = {
     "tail": tail.command,
     "closed-loop": closed_loop.command,
     "concurrency": concurrency.command,
+    "tabs": tabs.command,
 }
 #: No part of ``all``: two want a folder of its own or another checkout, the others tell of what soaks have left.
 ON_REQUEST = {

@@ -16,6 +16,7 @@ import string
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Literal
 
 from planner.errors import BadConfig
 from planner.sql_text import read_path, spelled
@@ -60,6 +61,9 @@ KAFKA_HEADERS = "kafka_headers"
 KAFKA_VALUE = "kafka_value"
 KAFKA_ERROR = "kafka_error"
 
+#: What is around the row in a record's value, in a keyed table (docs/change-data.md).
+Envelope = Literal["none", "debezium", "debezium-flat"]
+
 #: Of a decoded change of a keyed table: ``u`` or ``d``. No column of any table.
 KAFKA_OP = "kafka_op"
 
@@ -79,7 +83,7 @@ METADATA_COLUMNS = LEADING_COLUMNS + OPTIONAL_COLUMNS
 
 
 class Side(Enum):
-    """What a name means of a federated table: all of its rows, those of one side of the seam, the seam itself, or its schemas.
+    """What a name means of a federated table: all of its rows, those of one side of the seam, the seam itself, its schemas, or its snapshots.
 
     The value is the suffix of the name, as in ``"flows$cold"``: no table of ours is called so.
     """
@@ -89,11 +93,12 @@ class Side(Enum):
     TAIL = "tail"
     SEAM = "seam"
     SCHEMAS = "schemas"
+    SNAPSHOTS = "snapshots"
 
     @property
     def is_facts(self) -> bool:
         """Whether it has facts of the whole table and none of its rows."""
-        return self in (Side.SEAM, Side.SCHEMAS)
+        return self in (Side.SEAM, Side.SCHEMAS, Side.SNAPSHOTS)
 
     @property
     def has_cold(self) -> bool:

@@ -13,7 +13,7 @@ Rules:
    have no names.
 6. ``kafka_offset`` counts records, hidden ones too. A grant that filters rows and closes it also closes all else that
    counts them: cuts, positions, waiting for an offset.
-7. Facts of a whole table (``$seam``, ``$schemas``, counts, offsets) include hidden rows, so a row filter closes them.
+7. Facts of a whole table (``$seam``, ``$schemas``, ``$snapshots``, counts, offsets) include hidden rows, so a row filter closes them.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def view(
 
     Raises:
         PermissionsMismatch: the grant names a column that ``schema`` does not have.
-        NotAllowed: the table's seam or schemas, under a filter.
+        NotAllowed: facts of the table, under a filter.
     """
     if grant.is_whole:
         return None

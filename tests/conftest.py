@@ -37,6 +37,7 @@ pytest_plugins = [
     "tests.fixtures.object_store",
     "tests.fixtures.oidc",
     "tests.fixtures.postgresql",
+    "tests.fixtures.debezium",
     "tests.fixtures.guarded_kafka",
     "tests.fixtures.rest_catalog",
     "tests.fixtures.schema_registry",

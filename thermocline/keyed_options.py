@@ -10,10 +10,11 @@ import pyarrow as pa
 from connectors.decoding.plain import PLAIN_TYPES
 from connectors.kafka.admin import topic_settings
 from planner.errors import BadConfig, FederationError
+from planner.names import Envelope
 from planner.schema import Column
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
-from planner.seam.keys import Envelope, KeyFormat, KeyFrom, RecordKey, Upsert
+from planner.seam.keys import KeyFormat, KeyFrom, RecordKey, Upsert
 from planner.sql_text import spelled, split_name
 from planner.tiering.topic_fit import judge_topic
 from planner.type_text import parse_type

@@ -13,11 +13,11 @@ from connectors.decoding.json.wishes import Wishes
 from connectors.decoding.plain import PLAIN_TYPES
 from connectors.iceberg.create import RESERVED_NAMES
 from planner.errors import BadConfig
-from planner.names import METADATA_COLUMNS, cluster_of
+from planner.names import METADATA_COLUMNS, Envelope, cluster_of
 from planner.schema import EpochUnit
 from planner.seam.binding import Binding, OnError
 from planner.seam.formats import JsonMode, RecordFormat
-from planner.seam.keys import Envelope, KeyFormat, KeyFrom, Mode
+from planner.seam.keys import KeyFormat, KeyFrom, Mode
 from planner.sql_text import FieldPath, read_path, spell, split_name
 from planner.type_text import parse_type, type_text
 from thermocline.key_columns import KeyOptions

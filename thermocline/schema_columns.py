@@ -19,7 +19,7 @@ from planner.evolution.avro import BadSchema, parse_schema
 from planner.evolution.changes import LeftOut, record_fields, schema_of_rows
 from planner.evolution.ledger import SchemaLedger
 from planner.evolution.writer_types import WriterSchema
-from planner.names import METADATA_COLUMNS, first_of
+from planner.names import METADATA_COLUMNS, Envelope, first_of
 from planner.schema import Column
 from planner.seam.formats import AvroFormat
 from planner.sql_text import spelled
@@ -51,13 +51,19 @@ class Registered:
             ledger=SchemaLedger({FIXED_ID if is_fixed else self.id: self.writer.fingerprint}),
         )
 
-    def of_rows(self, record: str | None) -> Registered:
-        """Return it with the schema of what becomes rows: of all records, or of those of a full name.
+    def of_rows(self, record: str | None, envelope: Envelope = "none") -> Registered:
+        """Return it with the schema of what becomes rows: of all records, or of those of a full name, in their envelope.
 
         Raises:
-            BadConfig: it describes no record of that name.
+            BadConfig: it describes no record of that name, or none in such an envelope.
         """
-        rows = schema_of_rows(self.writer, record)
+        rows = schema_of_rows(self.writer, record, envelope)
+        if rows is None and record is None:
+            raise BadConfig(
+                f"--envelope {envelope}: {self} has no field after that is a record; name the schema of Debezium's events with "
+                f"--schema SUBJECT[:VERSION].",
+                subject=self.subject,
+            )
         if rows is None:
             value = self.writer.root.value
             kinds = value.items if value.kind == "union" else (value,)

@@ -86,7 +86,7 @@ def _values(
     writers: Writers | None,
 ) -> RecordReader:
     """Build the reader of values as these fields."""
-    is_plain = binding.upsert is None or binding.upsert.envelope == "none"
+    is_plain = binding.envelope == "none"
     if isinstance(binding.format, AvroFormat):
         from connectors.decoding.avro.decoder import AvroRecords
 
@@ -163,6 +163,8 @@ class ChangeDecoder(TableDecoder):
             self.reads |= {KAFKA_KEY}
 
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
+        if isinstance(self._records, ConnectRecords):
+            batch = self._records.without_null(batch)
         portion = self._records.read(batch)
         if portion.needs:
             return Decoded(self.no_rows, Outcomes(), portion.needs)
@@ -179,12 +181,12 @@ class ChangeDecoder(TableDecoder):
             raise self._undecodable(batch, at, unfit)
         tombstones = changes.deletes.difference(changes.rows)
         every = sorted([*changes.rows, *tombstones]) if tombstones else changes.rows
-        kept = [at for at in every if at not in errors] if errors else every
-        deletes = sum(at in changes.deletes for at in kept) if changes.deletes else 0
-        rows = len(kept) - deletes
-        outcomes = Outcomes(rows=rows, deletes=deletes, skipped=len(batch) - len(kept))
+        positions = [at for at in every if at not in errors] if errors else every
+        deletes = sum(at in changes.deletes for at in positions) if changes.deletes else 0
+        rows = len(positions) - deletes
+        outcomes = Outcomes(rows=rows, deletes=deletes, skipped=len(batch) - len(positions))
         return Decoded(
-            self._rows_of(changes, keys, kept), outcomes, writer_ids=portion.writer_ids
+            self._rows_of(changes, keys, positions), outcomes, writer_ids=portion.writer_ids
         )
 
     def _opened(self, batch: pa.RecordBatch, payload: Payload) -> _Changes:
@@ -266,21 +268,21 @@ class ChangeDecoder(TableDecoder):
         return of_values
 
     def _rows_of(
-        self, changes: _Changes, keys: Sequence[pa.Array], kept: Sequence[int]
+        self, changes: _Changes, keys: Sequence[pa.Array], positions: Sequence[int]
     ) -> pa.RecordBatch:
         batch, deletes = changes.batch, changes.deletes
-        is_all = len(kept) == len(batch)
-        taken = pa.array(kept, pa.int64())
+        is_all = len(positions) == len(batch)
+        indices = pa.array(positions, pa.int64())
         if not is_all:
             batch = batch.select(
                 [each for each in batch.schema.names if self._schema.has(each)]
             )
-            batch = batch.take(taken)
+            batch = batch.take(indices)
         index_of: pa.Array | None = None
         if deletes or not is_all:
             where = {at: index for index, at in enumerate(changes.rows)}
-            of_kept = [None if at in deletes else where[at] for at in kept]
-            index_of = pa.array(of_kept, pa.int64())
+            of_rows = [None if at in deletes else where[at] for at in positions]
+            index_of = pa.array(of_rows, pa.int64())
         of_row = dict(zip((field.path for field in self._fields), changes.columns, strict=True))
         of_key = dict(
             zip((self._fields[at].path for at in self._key_indices), keys, strict=True)
@@ -291,12 +293,16 @@ class ChangeDecoder(TableDecoder):
                 array = with_ids(batch.column(column.name), column.type)
             elif column.name in of_key:
                 array = of_key[column.name]
-                array = array if is_all else array.take(taken)
+                array = array if is_all else array.take(indices)
             else:
                 array = of_row[column.name]
                 array = array if index_of is None else array.take(index_of)
             arrays.append(array)
-        ops = ["d" if at in deletes else "u" for at in kept] if deletes else ["u"] * len(kept)
+        ops = (
+            ["d" if at in deletes else "u" for at in positions]
+            if deletes
+            else ["u"] * len(positions)
+        )
         arrays.append(pa.array(ops, pa.string()))
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 

@@ -26,6 +26,8 @@ from planner.type_text import type_text
 
 #: Begins a record that has its schema beside it.
 _WITH_SCHEMA = b'{"schema":'
+#: Ends one whose value is null.
+_NULL_WITH_SCHEMA = b',"payload":null}'
 #: Most schemas whose readers stay: sources change theirs now and then.
 _MOST_SCHEMAS = 64
 
@@ -35,7 +37,7 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _FITS: Mapping[Meaning, tuple[tuple[Kind, ...], Unit | None]] = {
     "uuid": (("uuid", "string"), None),
     "date": (("date",), "d"),
-    **dict.fromkeys(("time-millis", "time-micros", "time-nanos"), (("int", "long"), None)),  # type: ignore[dict-item]
+    **dict.fromkeys(("time-millis", "time-micros", "time-nanos"), (("int", "long"), None)),
     "timestamp-millis": (("timestamptz",), "ms"),
     "local-timestamp-millis": (("timestamp",), "ms"),
     "local-timestamp-micros": (("timestamp",), "us"),
@@ -127,6 +129,22 @@ class ConnectRecords:
         self._plain = make(tuple(map(by_default, fields)))
         self._by_schema: dict[bytes, JsonRecords] = {}
 
+    def without_null(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with NULL for each value that is JSON's null, alone or beside a schema.
+
+        The converter writes it for a NULL that has a schema, as a delete has where ExtractNewRecordState has made it one.
+        """
+        values = batch.column(KAFKA_VALUE)
+        is_null = pc.or_(pc.equal(values, b"null"), pc.ends_with(values, _NULL_WITH_SCHEMA))
+        if not pc.any(is_null).as_py():
+            return batch
+        texts = values.to_pylist()
+        for at in pc.indices_nonzero(pc.fill_null(is_null, False)).to_pylist():
+            if self._split(texts[at])[1] == b"null":
+                texts[at] = None
+        index = batch.schema.get_field_index(KAFKA_VALUE)
+        return batch.set_column(index, KAFKA_VALUE, pa.array(texts, pa.binary()))
+
     def read(self, batch: pa.RecordBatch) -> Portion:
         """See ``RecordReader.read``."""
         column = batch.column(KAFKA_VALUE)
@@ -185,8 +203,8 @@ class ConnectRecords:
         columns = [pa.concat_arrays(each) for each in zip(nothing, *pieces, strict=True)]
         if len(pieces) > 1:
             order = sorted(range(len(positions)), key=positions.__getitem__)
-            taken = pa.array(order, pa.int64())
-            columns = [column.take(taken) for column in columns]
+            indices = pa.array(order, pa.int64())
+            columns = [column.take(indices) for column in columns]
             positions.sort()
 
         def exactly(at: int) -> tuple[Any, ...]:

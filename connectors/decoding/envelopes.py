@@ -19,7 +19,7 @@ from connectors.decoding.arrays import build, exact_leaf
 from connectors.decoding.fields import Field
 from connectors.decoding.policy import Unfit
 from planner.errors import UndecodableRecord, ValueUnavailable
-from planner.seam.keys import Envelope
+from planner.names import Envelope
 
 _SINGLE = "; where it is a single one, run"
 
@@ -48,7 +48,7 @@ class NoChange(Unfit):
         self.cure = f"{cure}{_SINGLE}"
 
 
-class Unavailable(Unfit):
+class ValueLeftOut(Unfit):
     """A value that its source did not send."""
 
     error: type[UndecodableRecord] = ValueUnavailable
@@ -162,27 +162,28 @@ def unavailable(
     for each, column in zip(fields, columns, strict=True):
         for placeholder in _placeholders(each):
             for at in _equal(each, column, placeholder):
-                yield at, Unavailable(each.path)
+                yield at, ValueLeftOut(each.path)
 
 
 def _placeholders(each: Field) -> list[Any]:
     """Return what Debezium's UnchangedToastedPlaceholder (3.x) has for values of a column's type."""
     if each.kind == "list":
         inner = each.children[0].kind
-        of_items: Mapping[str, list[list[Any]]] = {
+        of_items: Mapping[str, list[Any]] = {
             "string": [[PLACEHOLDER], [str(_UUID)]],
             "uuid": [[_UUID.bytes]],
             "binary": [[_OCTETS]],
             "int": [list(_OCTETS)],
             "long": [list(_OCTETS)],
         }
-        return of_items.get(inner, [])  # type: ignore[return-value]
+        return of_items.get(inner, [])
     if each.kind == "map":
         kinds = [child.kind for child in each.children]
         return [[(PLACEHOLDER, PLACEHOLDER)]] if kinds == ["string", "string"] else []
     # The second is a map of PostgreSQL's hstore as JSON.
     pair = f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'
-    return {"string": [PLACEHOLDER, pair], "binary": [_OCTETS]}.get(each.kind, [])
+    of_kinds: Mapping[str, list[Any]] = {"string": [PLACEHOLDER, pair], "binary": [_OCTETS]}
+    return of_kinds.get(each.kind, [])
 
 
 def _equal(each: Field, column: pa.Array, placeholder: Any) -> list[int]:
@@ -190,12 +191,12 @@ def _equal(each: Field, column: pa.Array, placeholder: Any) -> list[int]:
         return _indices(pc.equal(column, pa.scalar(placeholder, each.type)))
     # Arrow has no comparison of lists: those of its length are few.
     lengths = pc.subtract(column.offsets[1:], column.offsets[:-1])
-    found = _indices(pc.equal(lengths, len(placeholder)))
-    if not found:
+    candidates = _indices(pc.equal(lengths, len(placeholder)))
+    if not candidates:
         return []
     same = build(each, [placeholder], exact_leaf).to_pylist()[0]
-    some = column.take(pa.array(found, pa.int64())).to_pylist()
-    return [at for at, value in zip(found, some, strict=True) if value == same]
+    some = column.take(pa.array(candidates, pa.int64())).to_pylist()
+    return [at for at, value in zip(candidates, some, strict=True) if value == same]
 
 
 def _indices(flags: pa.Array) -> list[int]:

@@ -67,7 +67,7 @@ def _json(
     def make(fields: tuple[Field, ...]) -> JsonRecords:
         return JsonRecords(table, TableSchema(0, ()), binding, fields=fields, is_value=is_value)
 
-    is_plain = binding.upsert is None or binding.upsert.envelope == "none"
+    is_plain = binding.envelope == "none"
     return make(fields) if is_plain else ConnectRecords(fields, make, is_value=is_value)
 
 

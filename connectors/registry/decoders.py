@@ -199,7 +199,7 @@ class Decoders:
         )
         schemas = [era.writers.get(at) for at in entries]
         rows = [
-            schema_of_rows(each, form.record)
+            schema_of_rows(each, form.record, binding.envelope)
             for each in schemas
             if isinstance(each, WriterSchema) and each.fingerprint in entries.values()
         ]
@@ -234,8 +234,10 @@ class Decoders:
     ) -> Heritage | None:
         """Return what rows under one schema say of those under another. None: nothing, the records must be read again."""
         steps = conversions(before, after)
-        is_avro = isinstance(binding.format, AvroFormat)
-        if steps is None or not is_avro or binding.upsert is not None:
+        if steps is None or not isinstance(binding.format, AvroFormat):
+            return None
+        if binding.upsert is not None:
+            # Which change came before each is not known of rows that were read otherwise.
             return None
         values = []
         for schema in (before, after):

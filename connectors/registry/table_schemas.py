@@ -129,7 +129,7 @@ def needed(
     """
     schema_id, writer = numbered
     form = avro_of(binding)
-    rows = schema_of_rows(writer, form.record)
+    rows = schema_of_rows(writer, form.record, binding.envelope)
     if form.evolution == "none" or rows is None:
         return Evolution()
     evolution = evolve(schema, rows, earlier, form.units, binding.key_column(schema))

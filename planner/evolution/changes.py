@@ -7,14 +7,14 @@ dropped, renamed or narrowed, and a column whose field is gone stays, as NULL.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from planner.evolution.promotions import holds, is_promotion
 from planner.evolution.table_types import members_of, table_type
 from planner.evolution.writer_types import WriterSchema, WriterType
-from planner.names import METADATA_COLUMNS
+from planner.names import METADATA_COLUMNS, Envelope
 from planner.schema import FIELD_ID, Column, TableSchema, field_id_if_any
 from planner.sql_text import FieldPath, spell
 from planner.type_text import type_text
@@ -115,6 +115,12 @@ def evolve(
     ``units`` are the ids of the table's fields whose times may be numbers; None: all.
     ``key`` is the column that keys of records fill, if they do: it is no field's.
     """
+    # Iceberg's identifier fields are required, and a keyed table's may be in keys of records alone.
+    always = [
+        MakeOptional((column.name,))
+        for column in schema.columns
+        if column.field_id in schema.identifier
+    ]
     owners = _owners(schema.columns)
     without = {
         (owners[path[0]].name, *path[1:]) if path[0] in owners else path for path in earlier
@@ -124,6 +130,7 @@ def evolve(
         if isinstance(item, AddColumn) and item.path in without
         else item
         for item in _columns(schema, record_fields(writer), key, units)
+        if item not in always
     ]
     return Evolution(
         tuple(each for each in items if isinstance(each, AddColumn | Widen | MakeOptional)),
@@ -138,13 +145,31 @@ def record_fields(writer: WriterSchema) -> tuple[tuple[str, WriterType], ...]:
     return members_of(value) if value.kind == "record" else (("value", writer.root),)
 
 
-def schema_of_rows(writer: WriterSchema, record: str | None) -> WriterSchema | None:
-    """Return the schema of the records that become rows, by their full name if not all do; None: none of its records does."""
+def schema_of_rows(
+    writer: WriterSchema, record: str | None, envelope: Envelope = "none"
+) -> WriterSchema | None:
+    """Return the schema of what becomes rows: of records by their full name if not all do, of what is in their envelope.
+
+    None: none of the schema's records does.
+    """
     root = writer.root
     if record is None or root.value.name == record:
-        return writer
+        return _inside(writer, envelope)
     branches = [each for each in root.items if root.kind == "union" and each.name == record]
-    return WriterSchema(branches[0], writer.recursive) if branches else None
+    return _inside(WriterSchema(branches[0], writer.recursive), envelope) if branches else None
+
+
+def _inside(writer: WriterSchema, envelope: Envelope) -> WriterSchema | None:
+    if envelope == "none":
+        return writer
+    fields = writer.root.value.fields
+    if envelope == "debezium":
+        after = next((each.type.value for each in fields if each.name == "after"), None)
+        is_row = after is not None and after.kind == "record"
+        return WriterSchema(after, writer.recursive) if after is not None and is_row else None
+    # Says which change a record is, and nothing of its row.
+    rows = tuple(each for each in fields if each.name != "__deleted")
+    return WriterSchema(replace(writer.root.value, fields=rows), writer.recursive)
 
 
 def paths_of(writer: WriterSchema) -> frozenset[FieldPath]:

@@ -20,7 +20,7 @@ from planner.reading.needs import StatementNeeds
 from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
 from planner.seam.schemas_table import SCHEMAS_SCHEMA
-from planner.seam.seam_table import SEAM_SCHEMA
+from planner.seam.seam_table import SEAM_SCHEMA, SNAPSHOTS_SCHEMA
 from planner.statement.ast import fold
 from planner.statement.references import ResolvedTable, quoted
 
@@ -271,7 +271,7 @@ def side_of(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Side:
     """Return the side that is read: a table without a topic has but one, also under a contract.
 
     Raises:
-        UnknownTable: the statement names the tail, the seam or the schemas of such a table.
+        UnknownTable: the statement names the tail or facts of such a table.
     """
     if pin_or_cut.binding is not None or table.side in (Side.BOTH, Side.COLD):
         return table.side
@@ -283,7 +283,11 @@ def side_of(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Side:
     )
 
 
-_FACTS = {Side.SEAM: SEAM_SCHEMA, Side.SCHEMAS: SCHEMAS_SCHEMA}
+_FACTS = {
+    Side.SEAM: SEAM_SCHEMA,
+    Side.SCHEMAS: SCHEMAS_SCHEMA,
+    Side.SNAPSHOTS: SNAPSHOTS_SCHEMA,
+}
 
 
 def schema_of(side: Side, schema: TableSchema) -> TableSchema | pa.Schema:

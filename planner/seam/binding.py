@@ -22,6 +22,7 @@ from planner.names import (
     KAFKA_KEY,
     KAFKA_VALUE,
     RESERVED_IN_CHANGES,
+    Envelope,
     TableName,
     shell_word,
     topic_address,
@@ -108,6 +109,11 @@ class Binding:
     def mode(self) -> Mode:
         """How records become rows: each is one, or the newest change of each key decides."""
         return "append" if self.upsert is None else "upsert"
+
+    @property
+    def envelope(self) -> Envelope:
+        """What is around rows in the records' values."""
+        return "none" if self.upsert is None else self.upsert.envelope
 
     @property
     def address(self) -> str:

@@ -16,13 +16,12 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION, TableName
+from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION, Envelope, TableName
 from planner.schema import Column, TableSchema
 from planner.seam.formats import AvroFormat, bad_property, one_of
 
 KeyFormat = Literal["raw", "string", "json", "avro"]
 KeyFrom = Literal["key", "value"]
-Envelope = Literal["none", "debezium", "debezium-flat"]
 Mode = Literal["append", "upsert"]
 
 MODE = "thermocline.mode"

@@ -1,4 +1,4 @@
-"""``"table$seam"``: the seam of a cut, one row per partition."""
+"""``"table$seam"``: the seam of a cut, one row per partition; ``"table$snapshots"``: what ``AT`` may name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from planner.seam.cut import TableCut
 from planner.seam.formats import AvroFormat
+from planner.seam.snapshots import Retained
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +119,22 @@ def seam_rows(
             "schema_era": None if ledger is None else ledger.era,
         }
         for partition, start, end in spans
+    ]
+
+
+#: ``current_since`` is when the snapshot became the table's current one.
+SNAPSHOTS_SCHEMA = pa.schema(
+    [
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("current_since", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def snapshot_rows(retained: Retained) -> list[dict[str, object]]:
+    """Return the retained snapshots that were current once, oldest first; after a rollback one is there twice."""
+    return [
+        {"snapshot_id": snapshot_id, "current_since": since_us}
+        for since_us, snapshot_id in retained.log
+        if snapshot_id in retained.ids
     ]

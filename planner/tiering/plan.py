@@ -87,7 +87,10 @@ def plan_tiering(
     allowed = max(1, min(budget.max_rows, int(budget.max_bytes / max(bytes_per_offset, 1e-9))))
     if budget.start_rows is not None and sum(map(len, untiered)) > 2 * budget.start_rows:
         allowed = min(allowed, budget.start_rows)
-    chosen = fair_share(untiered, allowed)
+    if pin.binding.upsert is None:
+        chosen = fair_share(untiered, allowed)
+    else:
+        chosen = _new_partitions_last(pin.watermark, untiered, allowed)
     splits = tuple(split for item in chosen for split in cut_up(item, budget.split_rows))
     return TieringPlan(
         pin=pin,
@@ -98,6 +101,22 @@ def plan_tiering(
         epochs=bounds.epochs,
         bytes_per_offset=bytes_per_offset,
     )
+
+
+def _new_partitions_last(
+    mark: Watermark, untiered: tuple[OffsetRange, ...], allowed: int
+) -> tuple[OffsetRange, ...]:
+    """Choose offsets of a keyed table: partitions that were added come once a publish has all that the others held.
+
+    A key that moved to one has older changes in another partition. Published after a newer delete, which leaves no trace,
+    they would bring its row back; published with it, the key is seen in two partitions.
+    """
+    named = tuple(each for each in untiered if mark.next.get(each.partition) is not None)
+    added = tuple(each for each in untiered if mark.next.get(each.partition) is None)
+    chosen = fair_share(named, allowed)
+    if chosen != named:
+        return chosen
+    return (*chosen, *fair_share(added, max(1, allowed - sum(map(len, chosen)))))
 
 
 def plan_rebuild(pin: Pin, bounds: LogBounds, split_rows: int) -> TieringPlan:

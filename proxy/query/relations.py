@@ -28,7 +28,12 @@ from planner.schema import TableSchema
 from planner.seam.binding import Binding
 from planner.seam.cut import ColdSlice, Pin, TableCut
 from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
-from planner.seam.seam_table import SEAM_SCHEMA, seam_rows
+from planner.seam.seam_table import (
+    SEAM_SCHEMA,
+    SNAPSHOTS_SCHEMA,
+    seam_rows,
+    snapshot_rows,
+)
 from planner.statement.ast import Node, parameters
 from planner.statement.conditions import Positions
 from planner.statement.expansion_limits import Breadth, check_breadth
@@ -225,6 +230,9 @@ class Relations:
             ranges = sources.tails.ranges_of_ids(cut)
             schemas = schema_rows(cut.binding, facts, cut.hot, ranges)
             rows.append(ArrowRelation(pa.Table.from_pylist(schemas, schema=SCHEMAS_SCHEMA)))
+        elif read.side is Side.SNAPSHOTS:
+            snapshots = snapshot_rows(sources.pins.retained(cut.table))
+            rows.append(ArrowRelation(pa.Table.from_pylist(snapshots, schema=SNAPSHOTS_SCHEMA)))
         if tail is not None:
             read = read.with_tail(tail.least_rows)
         if read.cold is ColdMode.WHOLE:

@@ -9,7 +9,7 @@ from typing import cast
 from planner.errors import DeadlineExceeded, FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.seam.binding import decoding_key
+from planner.seam.binding import decoded_schema, decoding_key
 from planner.seam.cut import HotSlice, TableCut
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
@@ -92,7 +92,8 @@ def generation_of(source: TailSource, segments: Segments) -> Generation:
     """Return an empty generation for what is read of a topic."""
     upsert = source.binding.upsert
     keys = () if upsert is None else [each.name for each in upsert.columns(source.schema)]
-    return Generation(source.table, source.decoded_schema, segments, keys)
+    schema = decoded_schema(source.schema, source.binding)
+    return Generation(source.table, schema, segments, keys)
 
 
 def key_of(cut: TableCut) -> tuple[object, ...] | None:

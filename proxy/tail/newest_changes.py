@@ -73,7 +73,8 @@ class NewestChanges:
             self._adding = {}
 
     def _linked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        newest, adding, previous = self._newest, self._adding, []
+        newest, adding = self._newest, self._adding
+        previous: list[int | None] = []
         partitions = batch.column(KAFKA_PARTITION).to_pylist()
         offsets = batch.column(KAFKA_OFFSET).to_pylist()
         for key, partition, offset in zip(self._keys(batch), partitions, offsets, strict=True):

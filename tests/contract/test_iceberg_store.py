@@ -185,7 +185,7 @@ def test_no_table_is_created_under_the_name_of_a_side(iceberg: IcebergCold, name
     with pytest.raises(BadConfig) as caught:
         iceberg.create(table)
     assert caught.value.message == (
-        f"{table}: a name that ends in $cold or $tail or $seam or $schemas means a side of the table before it; choose another name."
+        f"{table}: a name that ends in $cold or $tail or $seam or $schemas or $snapshots means a side of the table before it; choose another name."
     )
     assert iceberg.store.tables() == ()
 

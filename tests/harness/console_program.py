@@ -95,6 +95,7 @@ def seam(page: Page, address: str) -> dict[str, Any]:
     page.on("response", note)
     enter(page, address, TABLE)
     page.wait_for_selector(".seam-row .line")
+    page.wait_for_selector("h2:has-text('columns')")
     page.click("summary:has-text('The seam as a table')")
     first = page.locator(".publishes li").count()
     before = page.locator(".seam-rows .of-cold").all_inner_texts()
@@ -104,7 +105,7 @@ def seam(page: Page, address: str) -> dict[str, Any]:
     snapshot = page.locator(".publishes li .mono.block").first.inner_text()
     [answer] = [each for each in answers if each["seam"][0]["snapshot_id"] == snapshot][:1]
     # Back to the snapshot before: the slider's place is left of its end.
-    page.locator(".publishes li button").last.click()
+    page.locator(".publishes li button").nth(1).click()
     until(
         page,
         "document.querySelector('.slider + [role=status]').textContent.includes('as it was')",
@@ -113,7 +114,11 @@ def seam(page: Page, address: str) -> dict[str, Any]:
         page,
         f"document.querySelector('.seam-rows .of-cold').textContent === {json.dumps(before[0])}",
     )
+    # And to the oldest, of before the page was opened: nothing was tiered yet.
+    page.locator(".publishes li button").last.click()
+    until(page, "document.querySelector('.seam-rows .of-cold').textContent === '0'")
     return {
+        "snapshots": first,
         "before": before,
         "after": after,
         "table": table,
@@ -268,30 +273,27 @@ def access(page: Page, address: str) -> dict[str, Any]:
     return {"serious": serious, "widths": widths, "faults": faults}
 
 
-def picture(browser: Browser, address: str, file: str = "console.png") -> dict[str, Any]:
+def picture(page: Page, address: str, file: str = "console.png") -> dict[str, Any]:
     """Write the picture of the documentation, after a publish was seen to move the seam."""
-    with opened(browser, color_scheme="dark", viewport={"width": 1100, "height": 660}) as (
-        page,
-        faults,
-    ):
-        enter(page, address, TABLE)
-        until(page, "document.querySelectorAll('.publishes li').length > 2", 300)
-        time.sleep(8)
-        page.screenshot(path=file)
-        return {"file": file, "faults": faults}
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 1100, "height": 660})
+    enter(page, address, TABLE)
+    until(page, "document.querySelector('.publishes').textContent.includes('+')", 300)
+    time.sleep(8)
+    page.screenshot(path=file)
+    return {"file": file}
 
 
 def main() -> None:
     name, address, *rest = sys.argv[1:]
+    options = dict(each.split("=", 1) for each in rest)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox"]
         )
-        print(
-            json.dumps(
-                globals()[name](browser, address, **dict(each.split("=", 1) for each in rest))
-            )
-        )
+        with opened(browser) as (page, faults):
+            answer = globals()[name](page, address, **options)
+        print(json.dumps({**answer, "faults": faults + answer.get("faults", [])}))
         browser.close()
 
 

@@ -123,6 +123,20 @@ def test_the_seam_of_the_page_is_that_of_sql(anna: ConsoleBrowser, served: SqlSe
     ]
 
 
+def test_a_snapshot_of_before_the_page_was_opened_can_be_gone_back_to(
+    anna: ConsoleBrowser, served: SqlServer
+) -> None:
+    [first] = anna.get("table", **EVENTS).document["snapshots"]
+    with served.catalog() as catalog:
+        [entry] = catalog.load_table(("net", "events")).metadata.snapshots
+    assert first == {
+        "snapshot_id": str(entry.snapshot_id),
+        "since_ms": str(entry.timestamp_ms),
+    }
+    rows = anna.get("seam", **EVENTS, at=first["snapshot_id"]).document["seam"]
+    assert [row["watermark"] for row in rows] == ["0", "0"]
+
+
 def test_a_page_asks_one_statement(served: SqlServer, topic: str) -> None:
     statements: list[str] = []
 
@@ -160,8 +174,10 @@ def test_pages_show_what_grants_open(anna: ConsoleBrowser, console: ConsoleBrows
     assert (only["table"], only["state"], only["lag"]) == ("events", "closed", None)
     seam = filtered.get("seam", **EVENTS).document
     assert (seam["seam"], [row["state"] for row in seam["tails"]]) == ([], ["closed"])
-    columns = filtered.get("table", **EVENTS).document["columns"]
-    assert "name" not in {row["name"] for row in columns}
+    details = filtered.get("table", **EVENTS).document
+    assert "name" not in {row["name"] for row in details["columns"]}
+    assert details["snapshots"] == []
+    assert anna.get("table", **{**EVENTS, "table": "archive"}).document["snapshots"] == []
 
 
 def test_an_answer_keeps_every_digit_and_its_cut(anna: ConsoleBrowser) -> None:

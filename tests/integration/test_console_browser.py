@@ -36,11 +36,11 @@ class Site:
     pages: str
     uri: str
 
-    def does(self, name: str) -> dict[str, Any]:
+    def does(self, name: str, *options: str) -> dict[str, Any]:
         """Do one of ``tests.harness.console_program``; return what it met. No fault of a page is let pass."""
         program = ROOT / "tests" / "harness" / "console_program.py"
         done = subprocess.run(
-            [python_with("console", PACKAGES), program, name, self.pages],
+            [python_with("console", PACKAGES), program, name, self.pages, *options],
             capture_output=True,
             text=True,
             timeout=600,
@@ -88,6 +88,8 @@ def test_the_seam_moves_at_a_publish_to_where_sql_has_it(site: Site) -> None:
     )
     assert all(new >= old for old, new in zip(before, after, strict=True))
     assert sum(after) > sum(before)
+    # That of the table's creation, and the publish that the demo began with.
+    assert answer["snapshots"] >= 2
     assert answer["table"] == answer["after"]
     with (
         contextlib.closing(adbc.connect(site.uri, autocommit=True)) as connection,
@@ -131,3 +133,12 @@ def test_axe_has_no_serious_fault_and_a_phone_is_wide_enough(site: Site) -> None
     answer = site.does("access")
     assert answer["serious"] == []
     assert {width for width in answer["widths"].values() if width > 360} == set()
+
+
+def test_the_picture_of_the_documentation_is_of_a_running_demo(
+    site: Site, tmp_path: Path
+) -> None:
+    """``THERMOCLINE_PICTURES=docs/_static make tools`` takes it anew."""
+    folder = Path(os.environ.get("THERMOCLINE_PICTURES", tmp_path)).resolve()
+    site.does("picture", f"file={folder / 'console.png'}")
+    assert (folder / "console.png").read_bytes().startswith(b"\x89PNG")

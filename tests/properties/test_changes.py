@@ -19,10 +19,10 @@ from connectors.decoding.json.decoder import JsonRecords
 from connectors.decoding.registry import decoder_for
 from connectors.decoding.writers import Writers
 from planner.errors import UndecodableRecord
+from planner.names import Envelope
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
 from planner.seam.formats import AvroFormat
-from planner.seam.keys import Envelope
 from tests.harness.changes import keyed_binding, keyed_schema, raw
 
 QUICK = settings(
@@ -74,7 +74,7 @@ def read(envelope: str, key_from: str, record: tuple[Any, Any], offset: int) -> 
         filled = own or (None, None)
         if is_delete:
             others = of_key or (None, None)
-            filled = tuple(  # type: ignore[assignment]
+            filled = tuple(
                 other if mine is None else mine
                 for mine, other in zip(filled, others, strict=True)
             )
@@ -111,25 +111,25 @@ def row(envelope: str, value: Any) -> dict[str, Any] | None:
             raise Bad("op")
         if after is not None and not isinstance(after, dict):
             raise Bad("after")
-        found = None if after is None else columns_of(after)
+        columns = None if after is None else columns_of(after)
         if op == "d":
             return None
-        if op not in ("c", "r", "u") or found is None:
+        if op not in ("c", "r", "u") or columns is None:
             raise Bad("op")
-        if found["note"] == "__debezium_unavailable_value":
+        if columns["note"] == "__debezium_unavailable_value":
             raise Bad("left out")
-        return found
-    found = columns_of(value)
-    if all(each is None for each in found.values()) and {"op", "after"} <= set(value):
+        return columns
+    columns = columns_of(value)
+    if all(each is None for each in columns.values()) and {"op", "after"} <= set(value):
         raise Bad("an event")
     if envelope == "debezium-flat":
         mark = value.get("__deleted")
         if mark is not None and not isinstance(mark, str):
             raise Bad("mark")
-        found["is_delete"] = mark == "true"
-        if found["note"] == "__debezium_unavailable_value" and not found["is_delete"]:
+        columns["is_delete"] = mark == "true"
+        if columns["note"] == "__debezium_unavailable_value" and not columns["is_delete"]:
             raise Bad("left out")
-    return found
+    return columns
 
 
 def columns_of(value: dict[str, Any]) -> dict[str, Any]:
@@ -137,21 +137,21 @@ def columns_of(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def column(name: str, value: dict[str, Any]) -> Any:
-    found = value.get(name)
-    if found is None:
+    columns = value.get(name)
+    if columns is None:
         return None
     if name in ("id", "n"):
         bits = 63 if name == "id" else 31
-        if type(found) is not int or not -(2**bits) <= found < 2**bits:
+        if type(columns) is not int or not -(2**bits) <= columns < 2**bits:
             raise Bad(name)
     elif name == "tags":
-        if not isinstance(found, list) or any(
-            type(each) not in (str, type(None)) for each in found
+        if not isinstance(columns, list) or any(
+            type(each) not in (str, type(None)) for each in columns
         ):
             raise Bad(name)
-    elif type(found) is not str:
+    elif type(columns) is not str:
         raise Bad(name)
-    return found
+    return columns
 
 
 # --- records ---
@@ -223,8 +223,8 @@ def check(
     decoded = decoder_for("t", schema, binding, writers).decode(batch)
     decoded.rows.validate(full=True)
     names = ("kafka_offset", "kafka_op", "id", "part", "n", "note", "tags")
-    found = [tuple(each[name] for name in names) for each in decoded.rows.to_pylist()]
-    assert found == good
+    columns = [tuple(each[name] for name in names) for each in decoded.rows.to_pylist()]
+    assert columns == good
     deletes = sum(each[1] == "d" for each in good)
     assert decoded.outcomes.deletes == deletes
     assert decoded.outcomes.rows == len(good) - deletes

@@ -97,7 +97,10 @@ def test_a_json_value_alone_is_the_same_on_both_paths(
         TableDecoder("t", schema, binding, JsonRecords("t", schema, binding, **options)).decode(
             raw
         )
-        for options in ({"is_value": True}, {"is_value": True, "exact_only": True})
+        for options in (
+            dict[str, Any](is_value=True),
+            dict[str, Any](is_value=True, exact_only=True),
+        )
     )
     fast.rows.validate(full=True)
     assert fast.outcomes == exact.outcomes

@@ -1023,6 +1023,18 @@ SWITCHES = (
         (f"{KEYED_PUBLISH}::test_a_table_has_the_rows_before_less_those_hit_and_the_new_ones",),
     ),
     Switch(
+        "R10",
+        "tier a partition that was added beside a backlog of the others",
+        "planner/tiering/plan.py",
+        "if chosen != named:",
+        "if False:",
+        tuple(
+            f"tests/unit/test_tiering_plan.py::"
+            f"test_partitions_that_were_added_to_a_keyed_table_come_last[{case}]"
+            for case in ("10-following0", "96-following1")
+        ),
+    ),
+    Switch(
         "R2",
         "know a row by a part of its key",
         "proxy/engine/relations.py",

@@ -22,6 +22,7 @@ from planner.seam.formats import AvroFormat, JsonFormat, StringFormat
 from planner.seam.keys import KeySchema, RecordKey
 from planner.seam.watermark import Outcomes
 from tests.harness.changes import (
+    Record,
     changes,
     decoded,
     event,
@@ -56,7 +57,7 @@ NUMBER = "00112233-4455-6677-8899-aabbccddee"
 
 
 def test_creates_reads_and_updates_are_rows_and_deletes_have_the_key_alone() -> None:
-    records = [(KEY, event(op, {**ROW, "n": n})) for n, op in enumerate("cru")]
+    records: list[Record] = [(KEY, event(op, {**ROW, "n": n})) for n, op in enumerate("cru")]
     records += [(KEY, event("d", None)), (KEY, None)]
     assert changes(SCHEMA, EVENTS, *records) == [
         (0, "u", 1, "a", 0),
@@ -86,6 +87,25 @@ def test_a_null_value_is_a_delete_in_every_envelope(envelope: str) -> None:
     assert changes(SCHEMA, keyed_binding(SCHEMA, envelope), (KEY, None)) == [
         (0, "d", 1, None, None)
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"null",
+        b'{"schema":null,"payload":null}',
+        b'{"schema":{"type":"struct"},"payload":null}',
+    ],
+)
+def test_the_converters_null_is_a_delete_of_change_data_alone(text: bytes) -> None:
+    for binding in (EVENTS, FLAT):
+        assert changes(SCHEMA, binding, (KEY, text), ({"id": 2}, None), (KEY, text)) == [
+            (0, "d", 1, None, None),
+            (1, "d", 2, None, None),
+            (2, "d", 1, None, None),
+        ]
+    assert "null" in refused(PLAIN, (KEY, b"null"))
+    assert "no change event" in refused(EVENTS, (KEY, b'{"schema":1,"op":null,"payload":null}'))
 
 
 def test_a_column_that_becomes_null_is_null() -> None:
@@ -232,7 +252,7 @@ def test_a_key_of_json_is_an_object_or_the_one_value(key: Any, envelope: str) ->
 
 def test_keys_with_their_schema_beside_them_are_an_object_or_the_one_value() -> None:
     of_struct = {"type": "struct", "fields": [{"type": "int64", "field": "id"}]}
-    records = [
+    records: list[Record] = [
         ({"schema": of_struct, "payload": {"id": 1}}, None),
         ({"schema": {"type": "int64"}, "payload": 2}, None),
         ({"schema": None, "payload": {"id": 3}}, None),

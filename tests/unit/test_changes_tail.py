@@ -6,6 +6,7 @@ import datetime
 import decimal
 import uuid
 from types import SimpleNamespace
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -64,7 +65,7 @@ def winners(
         rows = " UNION ALL ".join(each.sql for each in leased.relations)
         if not rows:
             return {}
-        found = (
+        newest = (
             engine.cursor()
             .execute(
                 f"SELECT id, t.kafka_offset, kafka_op FROM ({rows}) t ANTI JOIN ({leased.superseded.sql}) s "
@@ -72,8 +73,8 @@ def winners(
             )
             .fetchall()
         )
-    by_id = {key: (offset, op) for key, offset, op in found}
-    assert len(by_id) == len(found), "a key has two newest changes"
+    by_id = {key: (offset, op) for key, offset, op in newest}
+    assert len(by_id) == len(newest), "a key has two newest changes"
     return by_id
 
 
@@ -215,7 +216,7 @@ def test_a_tail_of_rows_has_nothing_of_it() -> None:
     assert tail.keys_size == 0
 
 
-KEYS = {
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int": (pa.int32(), [1, 2, 1]),
     "boolean": (pa.bool_(), [True, False, True]),
     "string": (pa.string(), ["a", "b", "a"]),

@@ -87,8 +87,8 @@ def test_a_value_of_json_becomes_what_the_page_says(
         with pytest.raises(UndecodableRecord, match=r"field a(\.scale)?: "):
             changes(schema, binding, *records)
         return
-    found = changes(schema, binding, *records)
-    assert [access_filter(each[-1]) for each in found] == [row["value"]] * 3
+    rows = changes(schema, binding, *records)
+    assert [access_filter(each[-1]) for each in rows] == [row["value"]] * 3
 
 
 _init = JsonRecords.__init__
@@ -133,9 +133,9 @@ def test_a_value_of_avro_becomes_what_the_page_says(
         with pytest.raises(UndecodableRecord, match=r"field a(\.scale)?: "):
             changes(schema, binding, *records, writers=writers)
         return
-    found = changes(schema, binding, *records, writers=writers)
-    assert {access_filter(each[-1]) for each in found} == {row["value"]}
-    assert len(found) == count
+    rows = changes(schema, binding, *records, writers=writers)
+    assert {access_filter(each[-1]) for each in rows} == {row["value"]}
+    assert len(rows) == count
 
 
 def test_a_key_is_read_as_its_converter_writes_it() -> None:
@@ -169,11 +169,11 @@ def test_records_of_several_schemas_keep_their_order() -> None:
         for at in range(60)
     ]
     binding = keyed_binding(schema, "debezium-flat", on_error="skip")
-    found = changes(schema, binding, *records)
+    rows = changes(schema, binding, *records)
     # Without a schema, a number is no time: it has no unit.
     expected = [at for at in range(60) if at % 3]
-    assert [(offset, key) for offset, _, key, _ in found] == [(at, at) for at in expected]
-    assert [access_filter(each[-1]) for each in found[:3]] == [
+    assert [(offset, key) for offset, _, key, _ in rows] == [(at, at) for at in expected]
+    assert [access_filter(each[-1]) for each in rows[:3]] == [
         "1970-01-01T00:00:00.001000",
         "1970-01-01T00:00:02",
         "1970-01-01T00:00:04",
@@ -202,6 +202,6 @@ def test_the_readers_of_old_schemas_do_not_add_up() -> None:
     binding = keyed_binding(schema, "debezium-flat")
     decoder = decoder_for("t", schema, binding)
     assert decoder.decode(raw(*records)).outcomes.rows == 200
-    reader = decoder._records  # type: ignore[attr-defined]
+    reader = decoder._records
     assert isinstance(reader, ConnectRecords)
     assert len(reader._by_schema) <= 64

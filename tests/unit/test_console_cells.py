@@ -75,9 +75,17 @@ def test_no_rows_and_columns_of_one_name_are_answers_too() -> None:
     assert rows_of(twice) == [["1", "2"]]
 
 
-def test_lists_of_one_row_are_records() -> None:
-    row = pa.array([{"n": 2**60, "names": ["a"]}, {"n": None, "names": []}])
-    none = pa.nulls(1, pa.list_(row.type))
-    table = pa.table({"some": pa.array([row.to_pylist()], pa.list_(row.type)), "none": none})
-    some = [{"n": str(2**60), "names": '["a"]'}, {"n": None, "names": "[]"}]
-    assert lists_of(table) == {"some": some, "none": []}
+def test_rows_of_several_lists_are_records_of_each() -> None:
+    one, two = {"n": 2**60, "names": ["a"]}, {"n": None, "names": None}
+    table = pa.table(
+        {
+            "some": pa.array([one, None, two]),
+            "others": pa.array([None, {"b": True}, None]),
+            "none": pa.nulls(3, pa.struct({"c": pa.int32()})),
+        }
+    )
+    assert lists_of(table) == {
+        "some": [{"n": str(2**60), "names": '["a"]'}, {"n": None, "names": None}],
+        "others": [{"b": "true"}],
+        "none": [],
+    }

@@ -24,7 +24,7 @@ def ledger(*offsets: int) -> Ledger:
 
 
 def answer(rows: int, end: int, at: float = 0.0) -> ObservedAnswer:
-    return ObservedAnswer((PartitionView(0, 0, end, 0, rows),), 0, None, 1.0, at)
+    return ObservedAnswer((PartitionView(0, end, 0, rows),), 0, None, 1.0, at)
 
 
 def test_rows_below_an_end_are_counted_whatever_order_they_came_in() -> None:

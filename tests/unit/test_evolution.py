@@ -12,7 +12,15 @@ import pytest
 from planner.errors import BadBinding, SchemaRegistryChanged
 from planner.evolution.applying import applied
 from planner.evolution.avro import MAX_BYTES, MAX_DEPTH, MAX_TYPES, BadSchema, parse_schema
-from planner.evolution.changes import Evolution, LeftOut, evolve, paths_of
+from planner.evolution.changes import (
+    Evolution,
+    LeftOut,
+    MakeOptional,
+    evolve,
+    paths_of,
+    record_fields,
+    schema_of_rows,
+)
 from planner.evolution.ledger import UNKNOWN, UNREADABLE, SchemaLedger
 from planner.evolution.promotions import is_promotion
 from planner.evolution.table_types import table_type
@@ -530,3 +538,52 @@ def test_a_ledger_keeps_what_an_id_meant() -> None:
     for text in ("[1]", "{", '{"a":"unknown"}', '{"7":"0f"}'):
         with pytest.raises(BadBinding, match="is not a ledger of schemas"):
             SchemaLedger.parse(TABLE, text)
+
+
+ROW: dict[str, Any] = {
+    "type": "record",
+    "name": "Row",
+    "fields": [{"name": "id", "type": "int"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("envelope", "text", "names"),
+    [
+        ("none", ROW, ["id"]),
+        ("debezium-flat", ROW, ["id"]),
+        (
+            "debezium-flat",
+            {**ROW, "fields": [*ROW["fields"], {"name": "__deleted", "type": "string"}]},
+            ["id"],
+        ),
+        (
+            "debezium",
+            {
+                "type": "record",
+                "name": "Envelope",
+                "fields": [
+                    {"name": "before", "type": ["null", ROW]},
+                    {"name": "after", "type": ["null", "Row"]},
+                    {"name": "op", "type": "string"},
+                ],
+            },
+            ["id"],
+        ),
+        ("debezium", ROW, None),
+        ("debezium", {**ROW, "fields": [{"name": "after", "type": "int"}]}, None),
+    ],
+)
+def test_the_fields_of_a_row_are_those_inside_its_envelope(
+    envelope: Any, text: Any, names: list[str] | None
+) -> None:
+    rows = schema_of_rows(parse_schema(json.dumps(text)), None, envelope)
+    assert (rows and [name for name, _ in record_fields(rows)]) == names
+
+
+def test_the_columns_of_a_key_stay_required() -> None:
+    before = schema(id="!int", part="!string", other="!int")
+    keyed = TableSchema(0, before.columns, frozenset((10, 11)))
+    writer = parse_schema(record(id=["null", "int"]))
+    assert evolve(keyed, writer).changes == (MakeOptional(("other",)),)
+    assert len(evolve(before, writer).changes) == 3

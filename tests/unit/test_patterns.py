@@ -103,6 +103,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "connectors/decoding/json/strict.py _HEX": over(connectors.decoding.json.strict, "_HEX", "fullmatch"),
     "connectors/decoding/json/strict.py UUID": over(connectors.decoding.json.strict, "UUID", "fullmatch"),
     "connectors/decoding/json/parsing.py _JSON_STRING": over(connectors.decoding.json.parsing, "_JSON_STRING", "sub"),
+    "connectors/decoding/json/parsing.py _BASE64": over(connectors.decoding.json.parsing, "_BASE64", "fullmatch"),
     "connectors/decoding/json/parsing.py _depth": (connectors.decoding.json.parsing._depth, r"[\[\]{}]"),
     "connectors/decoding/json/lenient.py _TIME": over(connectors.decoding.json.lenient, "_TIME", "fullmatch"),
     "connectors/decoding/json/lenient.py _UUID": over(connectors.decoding.json.lenient, "_UUID", "fullmatch"),

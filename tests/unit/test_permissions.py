@@ -282,7 +282,12 @@ def test_a_grant_that_does_not_fit_the_table_closes_it_without_telling_names(
 
 
 @pytest.mark.parametrize(
-    ("side", "what"), [(Side.SEAM, "seam counts"), (Side.SCHEMAS, "schemas tells of")]
+    ("side", "what"),
+    [
+        (Side.SEAM, "seam counts"),
+        (Side.SCHEMAS, "schemas tells of"),
+        (Side.SNAPSHOTS, "snapshots tells of"),
+    ],
 )
 def test_facts_of_the_table_are_told_to_those_who_see_every_row(side: Side, what: str) -> None:
     table = ResolvedTable(FLOWS, side)

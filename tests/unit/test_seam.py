@@ -6,7 +6,15 @@ from planner.seam.binding import Binding
 from planner.seam.cut import HotSlice, plan_cut
 from planner.seam.formats import AvroFormat
 from planner.seam.schemas_table import SCHEMAS_SCHEMA, RangesOfIds, SchemaFacts, schema_rows
-from planner.seam.seam_table import SEAM_SCHEMA, PinFacts, TailFacts, seam_rows
+from planner.seam.seam_table import (
+    SEAM_SCHEMA,
+    SNAPSHOTS_SCHEMA,
+    PinFacts,
+    TailFacts,
+    seam_rows,
+    snapshot_rows,
+)
+from planner.seam.snapshots import Retained
 from planner.seam.time_travel import cut_until
 from planner.seam.watermark import Skip
 from tests.harness.builders import bounds, pin, vector, watermark
@@ -127,3 +135,15 @@ def test_rows_of_an_id_are_where_segments_have_it_or_may_have_any() -> None:
     assert tails({5: [OffsetRange(0, 0, 12), OffsetRange(0, 17, 30)]}) == [[(0, 10, 19)], None]
     any_id: RangesOfIds = {None: [OffsetRange(0, 14, 16)]}
     assert tails({**own, **any_id}) == [[(0, 14, 15), (2, 1, 2)], [(0, 14, 15)]]
+
+
+def test_snapshots_are_those_that_are_retained_each_time_they_were_current() -> None:
+    retained = Retained(frozenset((7, 9, 11)), ((1_000, 3), (2_000, 7), (3_000, 9), (4_000, 7)))
+    table = pa.Table.from_pylist(snapshot_rows(retained), schema=SNAPSHOTS_SCHEMA)
+    rows = zip(
+        table["snapshot_id"].to_pylist(),
+        table["current_since"].cast(pa.int64()).to_pylist(),
+        strict=True,
+    )
+    assert list(rows) == [(7, 2_000), (9, 3_000), (7, 4_000)]
+    assert snapshot_rows(Retained(frozenset())) == []

@@ -183,7 +183,7 @@ def test_names_resolve_without_case_an_exact_match_first(
     assert resolved(name) == ResolvedTable(expected)
 
 
-@pytest.mark.parametrize("side", [Side.COLD, Side.TAIL, Side.SEAM, Side.SCHEMAS])
+@pytest.mark.parametrize("side", [side for side in Side if side.value])
 def test_a_suffix_names_a_side_of_the_table(side: Side) -> None:
     assert resolved(f'"flows${side.value}"') == ResolvedTable(table("flows"), side)
     upper = f'net."FLOWS${side.value.upper()}"'

@@ -39,7 +39,7 @@ from planner.schema import Column
 from planner.seam.cut import Increment, TableCut, cold_cut, plan_cut
 from planner.seam.incremental import narrow, parse_after
 from planner.seam.schemas_table import SCHEMAS_SCHEMA
-from planner.seam.seam_table import SEAM_SCHEMA
+from planner.seam.seam_table import SEAM_SCHEMA, SNAPSHOTS_SCHEMA
 from planner.seam.time_travel import cut_until
 from planner.statement.conditions import conjuncts
 from planner.statement.references import ResolvedTable
@@ -75,6 +75,7 @@ def read(
         (Side.TAIL, ColdMode.NONE, TAIL),
         (Side.SEAM, ColdMode.NONE, ()),
         (Side.SCHEMAS, ColdMode.NONE, ()),
+        (Side.SNAPSHOTS, ColdMode.NONE, ()),
     ],
 )
 def test_a_side_is_read_alone(
@@ -83,7 +84,11 @@ def test_a_side_is_read_alone(
     value = read(side=side)
     assert (value.side, value.cold, value.tail) == (side, cold, tail)
     assert value.scans_cold is (cold is ColdMode.WHOLE)
-    facts = {Side.SEAM: SEAM_SCHEMA, Side.SCHEMAS: SCHEMAS_SCHEMA}
+    facts = {
+        Side.SEAM: SEAM_SCHEMA,
+        Side.SCHEMAS: SCHEMAS_SCHEMA,
+        Side.SNAPSHOTS: SNAPSHOTS_SCHEMA,
+    }
     assert schema_of(side, PIN.schema) is facts.get(side, PIN.schema)
 
 

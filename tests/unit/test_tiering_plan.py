@@ -16,7 +16,7 @@ from planner.seam.cut import PartitionBounds
 from planner.seam.formats import JsonFormat
 from planner.seam.keys import RecordKey, Upsert
 from planner.tiering.plan import TieringBudget, plan_rebuild, plan_tiering
-from tests.harness.builders import bounds, pin, schema, vector
+from tests.harness.builders import bounds, pin, schema, vector, watermark
 
 KEYED = Binding("flows", key=RecordKey("json"), upsert=Upsert((4,)))
 
@@ -122,6 +122,26 @@ def test_a_unit_or_floor_of_what_is_no_time_is_named_before_a_moved_shape(
 def test_a_gap_is_never_tiered_over() -> None:
     with pytest.raises(TailGap):
         plan_tiering(pin(3), bounds((4, 5)), TieringBudget())
+
+
+@pytest.mark.parametrize(
+    ("budget", "following"),
+    [
+        # The older partition's changes first: one of them may be of a key that a newer one deletes.
+        (10, {0: 13}),
+        (96, {0: 99}),
+        (97, {0: 100, 1: 1}),
+        (100, {0: 100, 1: 3}),
+        (200, {0: 100, 1: 50}),
+    ],
+)
+def test_partitions_that_were_added_to_a_keyed_table_come_last(
+    budget: int, following: dict[int, int]
+) -> None:
+    value = pin(3, binding=KEYED)
+    value = dataclasses.replace(value, watermark=watermark(3, shape=KEYED.shape, mode="upsert"))
+    plan = plan_tiering(value, bounds((0, 100), (0, 50)), TieringBudget(max_rows=budget))
+    assert plan.next.as_dict() == following
 
 
 def test_a_rebuild_reads_all_that_the_log_holds() -> None:

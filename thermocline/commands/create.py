@@ -206,7 +206,7 @@ def _of_registry(
         else:
             schema = registered(registry, chosen.schema or f"{chosen.topic}-value")
     form = schema.format(chosen.registry, chosen.record, is_fixed=chosen.schema_fixed)
-    schema = schema.of_rows(chosen.record)
+    schema = schema.of_rows(chosen.record, chosen.envelope or "none")
     binding = chosen.binding(form)
     payload = columns_from(schema.writer, wishes)
     if payload.refusals:

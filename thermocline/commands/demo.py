@@ -23,6 +23,7 @@ from planner.errors import BadConfig, Unavailable
 from proxy.process.memory import free_memory
 from thermocline.client import connected
 from thermocline.demo.broker import StartGuard, free_ports
+from thermocline.demo.devices import Devices
 from thermocline.demo.drift import avro_drift, json_drift
 from thermocline.demo.events import Events, JsonEvents
 from thermocline.demo.feeds import FEEDS
@@ -38,8 +39,8 @@ UNATTENDED_S = 60.0
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
 _ASK_EVERY_S = 0.5
-#: Leave the alternate screen, show the cursor.
-_RESTORE_TERMINAL = b"\x1b[?1049l\x1b[?25h"
+#: Show the cursor, which bars hide.
+_RESTORE_TERMINAL = b"\x1b[?25h"
 
 
 @options
@@ -60,7 +61,7 @@ class DemoOptions:
         type=click.IntRange(10, 20_000),
         default=3_000,
         show_default=True,
-        help="Events per second, both tables together.",
+        help="Events per second, of the two tables of events together.",
     )
     interval_s: float = option(
         "--tier-every",
@@ -80,18 +81,18 @@ class DemoOptions:
         type=click.Path(file_okay=False, path_type=Path),
         help="Work in this new folder and keep it.",
     )
-    plain: bool = option(help="Lines instead of a picture, on a terminal too.")
+    plain: bool = option(help="Lines instead of bars while it is set up, on a terminal too.")
     snippets: bool = option(help="Print what to paste into other clients, and end.")
 
 
 @click.command(epilog="Example: thermocline demo --seconds 90 --check")
 @takes(DemoOptions)
 def command(chosen: DemoOptions) -> None:
-    """Run everything on this machine and watch two tables over Kafka and Iceberg.
+    """Run everything on this machine and watch three tables over Kafka and Iceberg.
 
     Producers send endpoint and network telemetry, plainly and in transactions, some aborted, some late, some
-    nonsense; Spark tiers it into Iceberg; the same SQL answers throughout, and every answer is counted against
-    what the producers know. Ctrl-C ends it all and leaves nothing behind.
+    nonsense, and changes of devices, of which a keyed table has the newest; Spark tiers all into Iceberg; the same SQL
+    answers throughout, and every answer is held against what the producers know. Ctrl-C ends it all and leaves nothing behind.
     """
     if chosen.snippets:
         click.echo(printed(chosen.port or 31337), nl=False)
@@ -121,11 +122,13 @@ def command(chosen: DemoOptions) -> None:
 
 
 def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float) -> bool:
-    """Events and pictures until time or Ctrl-C; True unless something differs from the ledger."""
-    demo = Observation([ObservedTable(feed) for feed in FEEDS], chosen.rate, pages=world.pages)
-    screen.say(f"the console, in a browser: {demo.pages}")
+    """Events and lines until time or Ctrl-C; True unless something differs from the ledger."""
+    demo = Observation([ObservedTable(feed) for feed in FEEDS])
+    screen.say(f"the console, in a browser: {world.pages}")
     bootstrap, rate_of_each = world.broker.bootstrap, chosen.rate // len(FEEDS)
     events, drift = _events(world, demo)
+    devices = Devices(bootstrap, chosen.seed)
+    demo.devices = devices
     traffics = [
         Traffic(bootstrap, each, table.ledger, rate_of_each, chosen.seed)
         for table, each in zip(demo.tables, events, strict=True)
@@ -133,11 +136,8 @@ def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float)
     flush_s = 2.0
     try:
         # Here a signal is the ordinary way to end.
-        with (
-            contextlib.suppress(SystemExit),
-            screen.live(demo, world.port),
-            connected(world.uri) as client,
-        ):
+        with contextlib.suppress(SystemExit), connected(world.uri) as client:
+            screen.begin(world.port)
             while demo.elapsed_s < seconds or (chosen.check and not demo.all_published):
                 if demo.elapsed_s > seconds + FIRST_PUBLISH_S:
                     raise Unavailable(
@@ -151,9 +151,10 @@ def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float)
                 time.sleep(max(0.0, began + _ASK_EVERY_S - time.monotonic()))
         flush_s = 30.0
     finally:
+        devices.stop(flush_s)
         for traffic in traffics:
             traffic.stop(flush_s)
-    return verdict(world, demo.tables, traffics, screen.say, whole=chosen.check)
+    return verdict(world, demo, traffics, screen.say, whole=chosen.check)
 
 
 def _events(world: World, demo: Observation) -> tuple[Sequence[Events], Iterator[None]]:

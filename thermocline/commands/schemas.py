@@ -278,7 +278,7 @@ def _step(
     writer: WriterSchema,
     earlier: Collection[FieldPath],
 ) -> tuple[_Step, Evolution]:
-    rows = schema_of_rows(writer, table.form.record)
+    rows = schema_of_rows(writer, table.form.record, table.binding.envelope)
     if rows is None:
         note = f"all its records: they are {record_name(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()

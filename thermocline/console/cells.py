@@ -51,9 +51,9 @@ def records_of(table: pa.Table) -> list[Record]:
 
 
 def lists_of(table: pa.Table) -> dict[str, list[Record]]:
-    """Return the records in each column of one row, which has lists of them, or NULL for none."""
+    """Return the records in each column, whose values are structs, or NULL where the row is of another column."""
     return {
-        name: records_of(pa.Table.from_struct_array(column.combine_chunks().flatten()))
+        name: records_of(pa.Table.from_struct_array(column.drop_null()))
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
 

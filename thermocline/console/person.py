@@ -149,9 +149,13 @@ class Person:
 
     def _ask(self, sql: str, cut: str | None, parameters: Sequence[str] | None) -> pa.Table:
         with self.cursor(cut) as cursor:
-            cursor.adbc_statement.set_options(
-                **{key: str(value) for key, value in _TIMEOUTS.items()}
-            )
+            statement = cursor.adbc_statement
+            statement.set_options(**{key: str(value) for key, value in _TIMEOUTS.items()})
+            if parameters is None:
+                # A text alone is two calls of the server; the cursor prepares it first, and closes that: four.
+                statement.set_sql_query(sql)
+                stream, _ = statement.execute_query()
+                return pa.RecordBatchReader.from_stream(stream).read_all()
             cursor.execute(sql, parameters)
             return cursor.fetch_arrow_table()
 

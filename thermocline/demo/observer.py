@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from connectors.kafka.log import KafkaLog
 from planner.errors import FederationError, Unavailable
 from thermocline.client import Client, connected
+from thermocline.demo.devices import TABLE as KEYED
+from thermocline.demo.devices import Devices
 from thermocline.demo.events import Events
 from thermocline.demo.feeds import DemoFeed
 from thermocline.demo.ledger import Ledger, digest_row
@@ -19,9 +21,8 @@ from thermocline.demo.world import World
 
 #: Acknowledgements may come this much later than an answer that has the rows already.
 SETTLE_S = 5.0
-_HISTORY = 600
 _MAX_DIFFERENCES = 10
-_PUBLISHED = re.compile(r" (\S+): published ([\d,]+) rows.* publish \d+ ms")
+_PUBLISHED = re.compile(r" (\S+): published [\d,]+ rows.* publish \d+ ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,6 @@ class PartitionView:
     """One partition of one answer. Ends are exclusive offsets; rows are counted, not computed from offsets."""
 
     partition: int
-    watermark: int
     log_end: int
     cold_rows: int
     rows: int
@@ -56,7 +56,7 @@ class ObservedAnswer:
 
 @dataclass
 class ObservedTable:
-    """All that is shown of one table. Values are replaced, never changed: the screen reads on another thread."""
+    """All that is shown of one table."""
 
     feed: DemoFeed
     ledger: Ledger = field(default_factory=Ledger)
@@ -65,10 +65,7 @@ class ObservedTable:
     checked: int = 0
     off_by: int = 0
     publishes: int = 0
-    last_rows: int = 0
-    published_at: float = 0.0
     files: int = 0
-    file_bytes: int = 0
     #: What became of the field newer agents add; from when it is a column, it is counted.
     later: str = ""
     later_is_column: bool = False
@@ -97,15 +94,11 @@ class ObservedTable:
 
 @dataclass
 class Observation:
-    """Everything shown. Ages and latencies are the newest ones, oldest first; ``pages`` is the console's address."""
+    """Everything shown."""
 
     tables: Sequence[ObservedTable]
-    rate: int
     began: float = field(default_factory=time.monotonic)
-    ages_ms: tuple[float, ...] = ()
-    latencies_ms: tuple[float, ...] = ()
-    is_spark_up: bool = False
-    pages: str = ""
+    devices: Devices | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -113,7 +106,8 @@ class Observation:
 
     @property
     def all_published(self) -> bool:
-        return all(table.publishes for table in self.tables)
+        keyed = () if self.devices is None else (self.devices,)
+        return all(table.publishes for table in (*self.tables, *keyed))
 
     def update(self, world: World, client: Client) -> None:
         """Ask for each table once, and look at what the tierer did.
@@ -122,9 +116,7 @@ class Observation:
             Unavailable: a part of the demo ended, or the server does not answer.
         """
         world.check()
-        log = world.tierer.text()
-        self.is_spark_up = "tiering on Spark" in log
-        published = _PUBLISHED.findall(log)
+        published = _PUBLISHED.findall(world.tierer.text())
         for table in self.tables:
             try:
                 answer = ask(client, table.feed, with_later=table.later_is_column)
@@ -133,15 +125,15 @@ class Observation:
                 raise Unavailable(f"the demo's server does not answer: {error}") from None
             table.take(answer)
             table.settle(answer.at)
-            self.latencies_ms = (*self.latencies_ms, answer.took_ms)[-_HISTORY:]
-            if answer.age_ms is not None:
-                self.ages_ms = (*self.ages_ms, answer.age_ms)[-_HISTORY:]
-            name = str(table.feed.table)
-            rows = [int(n.replace(",", "")) for each, n in published if each == name]
-            if len(rows) > table.publishes:
-                table.published_at = answer.at
-                table.publishes, table.last_rows = len(rows), rows[-1]
-            table.files, table.file_bytes = world.files(table.feed)
+            table.publishes = published.count(str(table.feed.table))
+            table.files = world.files(table.feed)
+        if self.devices is not None:
+            try:
+                self.devices.look(client)
+            except FederationError as error:
+                world.check()
+                raise Unavailable(f"the demo's server does not answer: {error}") from None
+            self.devices.publishes = published.count(str(KEYED))
 
 
 def ask(client: Client, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
@@ -152,7 +144,7 @@ def ask(client: Client, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
     utc = dt.datetime.now(dt.UTC)
     ages = [(utc - row["newest"]).total_seconds() for row in rows if row["newest"] is not None]
     return ObservedAnswer(
-        partitions=tuple(PartitionView(*list(row.values())[:5]) for row in rows),
+        partitions=tuple(PartitionView(*list(row.values())[:4]) for row in rows),
         with_later=sum(row["later"] or 0 for row in rows),
         age_ms=min(ages) * 1000 if ages else None,
         took_ms=(now - began) * 1000,
@@ -161,12 +153,12 @@ def ask(client: Client, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
 
 
 def statement(feed: DemoFeed, *, with_later: bool) -> str:
-    """One statement, one cut: rows of the table, rows in cold and the seam, per partition."""
+    """One statement, one cut: rows of the table, rows in cold and the log's end, per partition."""
     later = f"count({feed.later})" if with_later else "0"
     return f"""
 WITH whole AS (SELECT kafka_partition, count(*) AS n, max(ts) AS newest, {later} AS later FROM {feed.table} GROUP BY 1),
      cold AS (SELECT kafka_partition, count(*) AS n FROM {feed.side_table("cold")} GROUP BY 1)
-SELECT s.kafka_partition, s.watermark, s.log_end, coalesce(cold.n, 0) AS cold_rows, coalesce(whole.n, 0) AS all_rows,
+SELECT s.kafka_partition, s.log_end, coalesce(cold.n, 0) AS cold_rows, coalesce(whole.n, 0) AS all_rows,
        whole.newest, whole.later
 FROM {feed.side_table("seam")} s LEFT JOIN whole USING (kafka_partition) LEFT JOIN cold USING (kafka_partition)
 ORDER BY 1"""  # noqa: S608
@@ -174,7 +166,7 @@ ORDER BY 1"""  # noqa: S608
 
 def verdict(
     world: World,
-    tables: Sequence[ObservedTable],
+    demo: Observation,
     traffics: Sequence[Traffic],
     say: Callable[[str], None],
     *,
@@ -186,7 +178,10 @@ def verdict(
     """
     equal = True
     world.check()
-    for table, traffic in zip(tables, traffics, strict=True):
+    if demo.devices is not None:
+        equal, said = demo.devices.verdict()
+        say(said)
+    for table, traffic in zip(demo.tables, traffics, strict=True):
         feed, counts = table.feed, table.ledger.counts
         table.settle(time.monotonic())
         for failure in traffic.failures[:_MAX_DIFFERENCES]:

@@ -1,4 +1,4 @@
-"""Where the demo is shown: plain lines, or a live picture on a terminal."""
+"""What the demo prints: plain lines, and on a terminal bars while it is set up. The picture is the console's."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from collections.abc import Iterator
 
 import click
 from rich.console import Console
-from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from thermocline.demo.observer import Observation, ObservedAnswer, ObservedTable
 from thermocline.demo.snippets import printed
-from thermocline.demo.view import DemoView
 
 _LINE_S = 2.0
 
@@ -41,11 +39,9 @@ class PlainScreen:
     def setting_up(self) -> Iterator[None]:
         yield
 
-    @contextlib.contextmanager
-    def live(self, demo: Observation, port: int) -> Iterator[None]:
-        del demo
+    def begin(self, port: int) -> None:
+        """Print what to paste: events flow now."""
         click.echo(printed(port))
-        yield
 
     def show(self, demo: Observation) -> None:
         elapsed_s = demo.elapsed_s
@@ -55,10 +51,12 @@ class PlainScreen:
             if table.answer is not None:
                 self._due_s = elapsed_s + _LINE_S
                 self.say(plain_line(table, table.answer))
+        if demo.devices is not None:
+            self.say(demo.devices.line())
 
 
 class LiveScreen(PlainScreen):
-    """Progress bars, then one picture on the alternate screen: nothing flickers, nothing scrolls."""
+    """Progress bars while it is set up."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -70,9 +68,6 @@ class LiveScreen(PlainScreen):
             TimeElapsedColumn(),
             console=console,
         )
-
-    def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def step(self, name: str, fraction: float = 0.0) -> None:
         for task in self._progress.tasks:
@@ -89,22 +84,6 @@ class LiveScreen(PlainScreen):
             for task in self._progress.tasks:
                 if not task.finished:
                     self._progress.update(task.id, description=f"{task.description} (goes on)")
-
-    @contextlib.contextmanager
-    def live(self, demo: Observation, port: int) -> Iterator[None]:
-        # Before the picture takes the screen: what is printed here can be scrolled back to, and copied.
-        self.say(f"\n{printed(port)}")
-        with Live(
-            DemoView(demo, port),
-            console=self._console,
-            screen=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        ):
-            yield
-
-    def show(self, demo: Observation) -> None:
-        """Nothing: the picture looks for itself, four times a second."""
 
 
 def plain_line(table: ObservedTable, answer: ObservedAnswer) -> str:

@@ -31,6 +31,7 @@ from planner.seam.formats import JsonFormat, RecordFormat
 from planner.type_text import parse_type
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import Settings, load
+from thermocline.demo import devices
 from thermocline.demo.broker import Broker, StartGuard, free_ports, is_listening
 from thermocline.demo.feeds import FEEDS, DemoFeed
 from thermocline.demo.registry import RegistryProcess
@@ -134,14 +135,10 @@ class World:
             table = catalog.load_table((*feed.table.namespace, feed.table.name))
             return {field.name: str(field.field_type) for field in table.schema().fields}
 
-    def files(self, feed: DemoFeed) -> tuple[int, int]:
-        """Count data files of a table, and their bytes."""
+    def files(self, feed: DemoFeed) -> int:
+        """Count data files of a table."""
         data = self.folder / "warehouse" / Path(*feed.table.namespace, feed.table.name) / "data"
-        sizes = []
-        for path in data.rglob("*.parquet"):
-            with contextlib.suppress(FileNotFoundError):
-                sizes.append(path.stat().st_size)
-        return len(sizes), sum(sizes)
+        return sum(1 for _ in data.rglob("*.parquet"))
 
 
 @contextlib.contextmanager
@@ -246,10 +243,14 @@ def _create_tables(settings: Settings, registry: RegistryProcess | None) -> None
     """Create the topics, and an empty table bound to each."""
     admin = AdminClient(settings.kafka | {"log_level": 2})
     topics = [NewTopic(feed.topic, feed.partitions, 1) for feed in FEEDS]
+    topics.append(NewTopic(devices.TOPIC, devices.PARTITIONS, 1, config=devices.TOPIC_SETTINGS))
     for future in admin.create_topics(topics).values():
         future.result()
     with KafkaLog(settings.kafka) as log:
-        measured = log.measure([feed.topic for feed in FEEDS])
+        measured = log.measure([*(feed.topic for feed in FEEDS), devices.TOPIC])
+    first = first_watermark(measured[devices.TOPIC], devices.BINDING)
+    keyed = NewTable(devices.TABLE, devices.COLUMNS, devices.BINDING, key=devices.KEY)
+    create_table(settings.catalogs, keyed, first)
     for feed in FEEDS:
         columns = [
             Column(0, name, parse_type(kind), epoch_unit="ms" if name == "ts" else None)

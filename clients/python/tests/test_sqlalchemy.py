@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import pytest
@@ -82,6 +82,36 @@ def test_rows_and_parameters_come_through(engine: sa.engine.Engine, flows: sa.Ta
         assert connection.execute(page).scalar_one() == 2
         # Nothing is there to undo, and no error either.
         connection.rollback() if hasattr(connection, "rollback") else None
+
+
+ESCAPED = [
+    (lambda text: text.contains("50% (a.b)", autoescape=True), "x50% (a.b)\ny", "50 (a.b)"),
+    (lambda text: text.startswith("a_", autoescape=True), "a_c", "abc"),
+    (lambda text: text.endswith(r"\d/%", autoescape=True), r"1\d/%", "11/%"),
+    (lambda text: text.contains("b#%c%e", escape="#"), "ab%cdef", "abcdef"),
+    (lambda text: text.like("_#_%", escape="#"), "é_\nx", "éx_"),
+    (lambda text: text.ilike("Ü#%", escape="#"), "ü%", "ü%."),
+    (lambda text: ~text.contains("%", autoescape=True), "100", "100 %"),
+]
+
+
+@pytest.mark.parametrize(("condition", "fits", "other"), ESCAPED)
+def test_a_pattern_with_an_escape_character_is_that_of_sql(
+    engine: sa.engine.Engine,
+    condition: Callable[[sa.sql.ColumnElement], sa.sql.ColumnElement],
+    fits: str,
+    other: str,
+) -> None:
+    """As a parameter, of a statement that was compiled for another value, and written in."""
+    for text, expected in ((fits, True), (other, False)):
+        chosen = sa.select(condition(sa.literal(text, sa.String())).label("v"))
+        written = str(chosen.compile(engine, compile_kwargs={"literal_binds": True}))
+        with engine.connect() as connection:
+            assert connection.execute(chosen).scalar_one() is expected
+            assert (
+                connection.execute(sa.text(written.replace(":", r"\:"))).scalar_one()
+                is expected
+            )
 
 
 VALUES = [

@@ -23,6 +23,7 @@ from planner import errors
 from planner.errors import FederationError, InternalError, LogUnavailable
 from planner.offsets import OffsetRange
 from planner.ports import Decoded
+from planner.seam.binding import decoded_schema
 from planner.seam.watermark import Outcomes
 from proxy.tail.reader.source import DecodedBatch, TailSource
 
@@ -270,9 +271,9 @@ class ReadJob:
             FederationError: what the worker met, or ``LogUnavailable``: it is gone.
         """
         with self._reading():
-            batch = receive_batch(
-                self.channel, self.request.source.decoded_schema, timeout_s + _PATIENCE_S
-            )
+            source = self.request.source
+            schema = decoded_schema(source.schema, source.binding)
+            batch = receive_batch(self.channel, schema, timeout_s + _PATIENCE_S)
         if batch is not None:
             self.note_peak(batch.peak_bytes)
         return batch

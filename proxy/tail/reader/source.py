@@ -13,7 +13,7 @@ from planner.errors import SchemasNeeded
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoded, all_ids
 from planner.schema import TableSchema
-from planner.seam.binding import Binding, decoded_schema
+from planner.seam.binding import Binding
 from planner.seam.watermark import Outcomes
 from proxy.tail.tail_ranges import extend
 
@@ -32,11 +32,6 @@ class TailSource:
     binding: Binding
     topic: str
     topic_id: str | None
-
-    @property
-    def decoded_schema(self) -> pa.Schema:
-        """What decoded records have."""
-        return decoded_schema(self.schema, self.binding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,17 +37,6 @@ _WHY: dict[str, tuple[str, ...]] = {
         "UuidTest.test_literal_text",
         "UuidTest.test_literal_uuid",
     ),
-    "the server takes ESCAPE with literal patterns of at most two wildcards": (
-        "LikeFunctionsTest.test_contains_autoescape",
-        "LikeFunctionsTest.test_contains_autoescape_escape",
-        "LikeFunctionsTest.test_contains_escape",
-        "LikeFunctionsTest.test_endswith_autoescape",
-        "LikeFunctionsTest.test_endswith_autoescape_escape",
-        "LikeFunctionsTest.test_endswith_escape",
-        "LikeFunctionsTest.test_startswith_autoescape",
-        "LikeFunctionsTest.test_startswith_autoescape_escape",
-        "LikeFunctionsTest.test_startswith_escape",
-    ),
     "the engine divides decimals in floating point": ("TrueDivTest.test_truediv_divisor",),
     "DISTINCT ON is the engine's too, so nothing warns": ("DistinctOnTest.test_distinct_on",),
 }

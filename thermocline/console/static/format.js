@@ -50,8 +50,11 @@ export function headroom(table, offsets) {
   return `${span(table.headroom_s ?? table.retention_s)}${table.is_kept_by_size === "true" ? " or by size" : ""}`;
 }
 
+// With its day, unless that is today.
 export function clock(milliseconds) {
-  return new Date(Number(milliseconds)).toLocaleTimeString([], { hour12: false });
+  const time = new Date(Number(milliseconds));
+  const isToday = time.toDateString() === new Date().toDateString();
+  return time.toLocaleString([], { timeStyle: "medium", hour12: false, ...(isToday ? {} : { dateStyle: "short" }) });
 }
 
 export function share(part, whole) {

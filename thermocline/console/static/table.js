@@ -57,7 +57,7 @@ export function open(main, at) {
       whole),
     el("div", { class: "two" },
       el("section", { class: "panel" }, el("h2", {}, "Age of the newest row, 15 minutes"), freshness),
-      el("section", { class: "panel" }, el("h2", {}, "Publishes since this page was opened"), publishes),
+      el("section", { class: "panel" }, el("h2", {}, "Publishes"), publishes),
       el("section", { class: "panel" }, el("h2", {}, "Binding"), more)),
     details);
 
@@ -105,9 +105,21 @@ export function open(main, at) {
     while (history.ages.length && history.ages[0][0] < now - HISTORY_MS) history.ages.shift();
     put(freshness, lineChart(history.ages, { from: now - HISTORY_MS, to: now, unit: (value) => span(value), label: "Age of the newest row", width: freshness.clientWidth }));
     keyed(publishes, [...history.publishes].reverse(), (each) => each.snapshot, (each) => el("li", {},
-      el("span", { class: "mono" }, clock(each.at)), ` ${each.offsets ? `+${count(each.offsets)} offsets` : "the newest when the page was opened"} `,
+      el("span", { class: "mono" }, clock(each.at)), ` ${each.offsets ? `+${count(each.offsets)} offsets` : "before this page was opened"} `,
       button("show", () => travel(history.publishes.indexOf(each)), { class: "plain", "aria-label": `Show snapshot ${each.snapshot}` }),
       el("span", { class: "quiet mono block" }, each.snapshot)), () => {});
+  }
+
+  // Takes the snapshots of before this tab had the page, in the server's order; what was seen of one since stays. A rollback names one twice.
+  function recall(snapshots) {
+    const seen = new Map(history.publishes.map((each) => [each.snapshot, each]));
+    const listed = new Map([...snapshots].reverse().map((each) => [each.snapshot_id, seen.get(each.snapshot_id) ?? { snapshot: each.snapshot_id, at: Number(each.since_ms), offsets: 0 }]));
+    const newer = history.publishes.slice(1 + history.publishes.findLastIndex((each) => listed.has(each.snapshot)));
+    history.publishes = [...listed.values(), ...newer];
+    slider.max = String(history.publishes.length);
+    const index = history.publishes.findIndex((each) => each.snapshot === snapshot);
+    slider.value = index < 0 ? slider.max : String(index);
+    redraw();
   }
 
   function travel(index) {
@@ -136,7 +148,10 @@ export function open(main, at) {
   slider.value = slider.max;
   choose(mode);
   watch(snapshot);
-  get("table", table).then((document) => drawDetails(details, document), (error) => put(details, problem(error)));
+  get("table", table).then((document) => {
+    drawDetails(details, document);
+    recall(document.snapshots);
+  }, (error) => put(details, problem(error)));
   return () => stop?.();
 }
 

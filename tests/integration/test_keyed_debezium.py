@@ -1,0 +1,66 @@
+"""Topics that Debezium wrote as keyed tables, by the commands: SQL answers what a SELECT gave in their source in the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fixtures.commands import CliServer, CliSite, wait_until
+from tests.fixtures.kafka import Kafka
+from tests.harness.recorded import FINAL, FORMS, records
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+COLUMNS = (
+    *("--column", "name:string", "--column", "balance:decimal(10, 2)", "--column", "born:date"),
+    *("--column", "seen:timestamptz", "--column", "at:timestamp", "--epoch", "at=us"),
+    *("--column", "active:boolean", "--column", "visits:long", "--column", "data:binary"),
+    *("--column", "uid:uuid", "--column", "tags:list<string>"),
+)
+SELECT = (
+    "SELECT id, name, balance, born, seen::VARCHAR, at, active, visits, data, uid::VARCHAR, tags "
+    "FROM lake.net.{} ORDER BY id"
+)
+
+
+def expected() -> list[tuple[Any, ...]]:
+    return [
+        tuple(
+            {
+                "seen": lambda value: value.strftime("%Y-%m-%d %H:%M:%S+00"),
+                "uid": str,
+            }.get(name, lambda value: value)(value)
+            if value is not None
+            else None
+            for name, value in row.items()
+        )
+        for row in FINAL
+    ]
+
+
+def test_tables_over_debeziums_topics_have_the_rows_of_their_source(
+    kafka: Kafka, cli_site: CliSite, cli_server: CliServer
+) -> None:
+    for form, envelope in FORMS.items():
+        topic = kafka.topic(1)
+        both = records(form)
+        kafka.produce(topic, [value for _, value in both], keys=[key for key, _ in both])
+        code, out, err = cli_site.run(
+            *("create", f"lake.net.{form}", "--topic", topic, "--mode", "upsert"),
+            *("--key", "id:int", "--envelope", envelope, *COLUMNS),
+        )
+        assert (code, err) == (0, ""), out + err
+
+    def check(suffix: str = "") -> None:
+        for form in FORMS:
+            assert cli_site.ask(SELECT.format(f'"{form}{suffix}"')) == expected(), form
+
+    wait_until(lambda: cli_site.answers(SELECT.format("flat_by_default")), 10)
+    check()
+    code, out, err = cli_site.run("tier", "--once")
+    assert code == 0, out + err
+    assert out.count("published 5 rows") == len(FORMS), out
+    check()
+    wait_until(lambda: len(cli_site.ask(SELECT.format('"flat_by_default$cold"'))) == 5, 10)
+    check("$cold")
