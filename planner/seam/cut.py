@@ -357,10 +357,14 @@ def _untiered(
     epochs: dict[str, object] = {}
     if bounds.log_start > start:
         kind = TailGap
+        way = f"gap accept {shell_word(table)}`: it gives the lost range up"
+        if watermark.mode == "upsert":
+            # A lost delete's row would stay.
+            way = f"rebuild {shell_word(table)}`: it reads all that the log has again"
         what = (
             f"cold data ends at offset {start} but the log starts at {bounds.log_start}; "
             f"{bounds.log_start - start} offsets were removed before they were tiered. Raise the topic's retention.ms or "
-            f"tier more often, then run `thermocline gap accept {shell_word(table)}`: it gives the lost range up."
+            f"tier more often, then run `thermocline {way}."
         )
     elif start > bounds.log_end:
         what = (

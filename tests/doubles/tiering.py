@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from connectors.table_facts import TableFacts, with_units
 from planner.errors import SnapshotExpired, TieringConflict
-from planner.names import KAFKA_OFFSET, KAFKA_OP, TableName
+from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION, TableName
 from planner.offsets import joined
 from planner.ports import Decoder, Log, Staged, TopicSource
 from planner.schema import TableSchema
@@ -20,6 +20,7 @@ from planner.seam.binding import Binding, decoded_schema, parse_binding
 from planner.seam.cut import Pin
 from planner.seam.snapshots import History
 from planner.seam.watermark import Outcomes, Watermark, parse_watermark
+from planner.tiering.keyed import two_partitions
 from planner.tiering.plan import TieringPlan
 from planner.tiering.publish import advance, check_publish, check_schemas
 from planner.tiering.triggers import ColdSurvey, parse_options
@@ -81,7 +82,7 @@ class MemoryTieringTarget:
         run = str(uuid.uuid4())
         rows = pa.Table.from_batches(batches, decoded_schema(schema, plan.binding))
         if plan.binding.upsert is not None:
-            rows = _newest(rows, _key_of(plan))
+            rows = _newest(str(self._table), rows, _key_of(plan))
             count = pc.sum(pc.equal(rows[KAFKA_OP], "u")).as_py() or 0
             outcomes = outcomes.folded(count, rows.num_rows - count)
         self._staged[run] = rows
@@ -134,11 +135,15 @@ def _key_of(plan: TieringPlan) -> list[str]:
     return [] if upsert is None else [each.name for each in upsert.columns(plan.pin.schema)]
 
 
-def _newest(changes: pa.Table, key: list[str]) -> pa.Table:
-    """Return the newest change of each key."""
+def _newest(table: str, changes: pa.Table, key: list[str]) -> pa.Table:
+    """Return the newest change of each key. Raises KeyInTwoPartitions."""
     newest: dict[tuple[object, ...], tuple[int, int]] = {}
-    columns = [changes[name].to_pylist() for name in (KAFKA_OFFSET, *key)]
-    for at, (offset, *values) in enumerate(zip(*columns, strict=True)):
+    partition_of: dict[tuple[object, ...], int] = {}
+    columns = [changes[name].to_pylist() for name in (KAFKA_PARTITION, KAFKA_OFFSET, *key)]
+    for at, (partition, offset, *values) in enumerate(zip(*columns, strict=True)):
+        other = partition_of.setdefault(tuple(values), partition)
+        if other != partition:
+            raise two_partitions(table, partition, offset, other)
         newest[tuple(values)] = max(newest.get(tuple(values), (-1, -1)), (offset, at))
     return changes.take(pa.array(sorted(at for _, at in newest.values()), pa.int64()))
 

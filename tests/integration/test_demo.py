@@ -251,6 +251,7 @@ def test_answers_are_the_ledger_and_nothing_is_left(demo_run: Visit) -> None:
     assert demo_run.code == 0, demo_run.text
     for table in ("lake.edr.processes", "lake.edr.flows"):
         assert f"EQUAL: {table}: the answer is the ledger" in demo_run.text
+    assert "EQUAL: lake.edr.devices: " in demo_run.text
     assert "off by" not in demo_run.text
 
 
@@ -310,6 +311,7 @@ def test_the_schemas_of_avro_change_twice_while_answers_are_the_ledger(tmp_path:
         assert run.end() == 0, run.text()
     for table in ("lake.edr.processes", "lake.edr.flows"):
         assert f"EQUAL: {table}: the answer is the ledger" in run.text()
+    assert "EQUAL: lake.edr.devices: " in run.text()
     assert "off by" not in run.text()
 
 

@@ -135,7 +135,13 @@ def test_a_key_in_two_partitions_is_no_guess(
     assert devices.branches() == []
 
 
-@pytest.mark.parametrize("in_cold", [False, True], ids=["none in cold", "some in cold"])
+@pytest.mark.parametrize(
+    "in_cold",
+    [
+        pytest.param(False, id="none in cold"),
+        pytest.param(True, id="some in cold", marks=pytest.mark.soak),
+    ],
+)
 def test_two_tierers_of_the_same_keys_publish_them_once(
     devices: BoundTable, in_cold: bool
 ) -> None:
@@ -152,6 +158,7 @@ def test_two_tierers_of_the_same_keys_publish_them_once(
     assert devices.branches() == []
 
 
+@pytest.mark.soak
 def test_two_tierers_of_other_keys_publish_both(devices: BoundTable) -> None:
     one, first = stage(devices, LOG.to(200, 0))
     two, second = stage(devices, LOG.to(0, 200))
@@ -184,7 +191,13 @@ FOREIGN: dict[str, tuple[Callable[[BoundTable], object], bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("update", "compaction") else pytest.mark.soak)
+        for name in FOREIGN
+    ],
+)
 def test_another_writer_between_stage_and_publish_costs_no_row(
     devices: BoundTable, name: str
 ) -> None:
@@ -212,6 +225,7 @@ def test_another_writer_between_stage_and_publish_costs_no_row(
     assert devices.branches() == []
 
 
+@pytest.mark.soak
 def test_a_compaction_of_other_files_lets_the_publish_pass(lake: SparkLake) -> None:
     devices = lake.create(
         0,
@@ -261,6 +275,7 @@ def test_a_stage_that_dies_between_its_commits_leaves_nothing_that_counts(
     assert devices.branches() == []
 
 
+@pytest.mark.soak
 def test_a_branch_that_is_gone_is_planned_again(devices: BoundTable) -> None:
     tier(devices, LOG.to(100, 100))
     for name in ("", "_d"):
@@ -280,7 +295,7 @@ def test_deletes_that_would_rewrite_files_are_refused(devices: BoundTable) -> No
     assert devices.branches() == []
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", ["2", pytest.param("3", marks=pytest.mark.soak)])
 def test_deletes_replace_those_of_before_in_both_format_versions(
     devices: BoundTable, version: str
 ) -> None:
@@ -297,7 +312,13 @@ def test_deletes_replace_those_of_before_in_both_format_versions(
     assert rows(devices) == LOG.rows
 
 
-@pytest.mark.parametrize("starts", [(0, 0), (90, 20)], ids=["whole log", "compacted"])
+@pytest.mark.parametrize(
+    "starts",
+    [
+        pytest.param((0, 0), id="whole log", marks=pytest.mark.soak),
+        pytest.param((90, 20), id="compacted"),
+    ],
+)
 def test_a_rebuild_leaves_what_the_log_says_and_nothing_else(
     devices: BoundTable, starts: tuple[int, int]
 ) -> None:
@@ -327,6 +348,7 @@ def test_a_rebuild_leaves_what_the_log_says_and_nothing_else(
     assert rows(devices) == more.rows
 
 
+@pytest.mark.soak
 def test_a_rebuild_and_a_tierer_are_not_both_published(devices: BoundTable) -> None:
     tier(devices, LOG.to(100, 100))
     own = target(devices, LOG)

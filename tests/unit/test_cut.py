@@ -14,6 +14,7 @@ from planner.errors import (
     TopicRecreated,
 )
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam.binding import Binding
 from planner.seam.cut import (
     HotSlice,
     Increment,
@@ -23,6 +24,7 @@ from planner.seam.cut import (
     cold_cut,
     plan_cut,
 )
+from planner.seam.keys import RecordKey, Upsert
 from tests.harness.builders import BINDING, bounds, pin, vector, watermark
 
 
@@ -45,6 +47,7 @@ def test_a_partition_born_after_the_watermark_starts_at_zero() -> None:
     assert cut.hot.ranges == (OffsetRange(1, 0, 3),)
 
 
+KEYED = Binding("flows", key=RecordKey("json"), upsert=Upsert((4,)))
 REFUSED = {
     "gap": (
         pin(10),
@@ -59,6 +62,14 @@ REFUSED = {
         r"flows/1: cold data ends at offset 0",
     ),
     "gap that emptied the log": (pin(10), bounds((12, 12)), TailGap, "2 offsets were removed"),
+    "gap of a keyed table": (
+        replace(
+            pin(10, binding=KEYED), watermark=watermark(10, shape=KEYED.shape, mode="upsert")
+        ),
+        bounds((11, 15)),
+        TailGap,
+        "then run `thermocline rebuild lake.net.flows`: it reads all that the log has again.",
+    ),
     "truncated": (
         pin(10),
         bounds((0, 9)),

@@ -61,7 +61,7 @@ class DemoOptions:
         type=click.IntRange(10, 20_000),
         default=3_000,
         show_default=True,
-        help="Events per second, both tables together.",
+        help="Events per second, of the two tables of events together.",
     )
     interval_s: float = option(
         "--tier-every",

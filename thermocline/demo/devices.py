@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 import time
@@ -44,7 +45,9 @@ Rows = Mapping[str, tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class DeviceChange:
+    """A change the broker acknowledged; ``row`` None removes the device."""
+
     partition: int
     offset: int
     device: str
@@ -52,31 +55,66 @@ class _Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """The rows of one statement, and the ends that it was cut at (exclusive offsets by partition)."""
+class DeviceRows:
+    """The rows of one statement, the ends that it was cut at (exclusive offsets by partition), and when that was."""
 
     rows: Rows
     ends: Mapping[int, int]
     at: float
 
 
-class Devices:
-    """A producer on a thread of its own, and the answers that its changes are held against."""
+class DeviceLedger:
+    """All changes, by partition in the order of offsets, and how many answers were what they say. Thread-safe."""
 
-    def __init__(self, bootstrap: str, seed: int) -> None:
-        self.checked = self.off_by = self.publishes = 0
-        self.rows: Rows = {}
-        self.failures: list[str] = []
-        self._bootstrap, self._rng = bootstrap, random.Random(seed)  # noqa: S311 - invented traffic
-        self._changes: list[_Change] = []
-        self._unsettled: list[_Answer] = []
-        self._stop, self._lock = threading.Event(), threading.Lock()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+    def __init__(self) -> None:
+        self.checked = self.off_by = 0
+        self._changes: list[DeviceChange] = []
+        self._unsettled: list[DeviceRows] = []
+        self._lock = threading.Lock()
 
     @property
     def changes(self) -> int:
         return len(self._changes)
+
+    def add(self, change: DeviceChange) -> None:
+        with self._lock:
+            self._changes.append(change)
+
+    def take(self, answer: DeviceRows) -> None:
+        self._unsettled.append(answer)
+        self.settle(answer.at)
+
+    def settle(self, now: float) -> None:
+        """Compare answers with the newest changes below their ends, once all of these are acknowledged."""
+        with self._lock:
+            changes = list(self._changes)
+        following = {change.partition: change.offset + 1 for change in changes}
+        unsettled, self._unsettled = self._unsettled, []
+        for answer in unsettled:
+            is_whole = all(following.get(at, 0) >= end for at, end in answer.ends.items())
+            if not is_whole and now - answer.at <= _SETTLE_S:
+                self._unsettled.append(answer)
+                continue
+            newest = {
+                change.device: change.row
+                for change in changes
+                if change.offset < answer.ends.get(change.partition, 0)
+            }
+            expected = {device: row for device, row in newest.items() if row is not None}
+            self.checked += 1
+            self.off_by += len(expected.items() ^ answer.rows.items())
+
+
+class Devices:
+    """A producer on a thread of its own, and what is shown of its table."""
+
+    def __init__(self, bootstrap: str, seed: int) -> None:
+        self.ledger, self.rows, self.publishes = DeviceLedger(), 0, 0
+        self.failures: list[str] = []
+        self._bootstrap, self._rng = bootstrap, random.Random(seed)  # noqa: S311 - invented traffic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
         """End the producer: afterwards all its changes are known."""
@@ -84,50 +122,39 @@ class Devices:
         self._thread.join(timeout_s)
 
     def look(self, client: Client) -> None:
-        """Ask for all rows and the ends of their cut, and settle what can be. Raises FederationError."""
+        """Ask for all rows and the ends of their cut, and compare what can be. Raises FederationError."""
         answer = list(client.rows(_STATEMENT))
         rows = {
             row["device_id"]: (row["status"], row["changes"])
             for row in answer
-            if row["device_id"]
+            if row["device_id"] is not None
         }
         ends = {
-            row["kafka_partition"]: row["log_end"] for row in answer if not row["device_id"]
+            row["kafka_partition"]: row["log_end"] for row in answer if row["device_id"] is None
         }
-        self.rows = rows
-        self._unsettled.append(_Answer(rows, ends, time.monotonic()))
-        self.settle(time.monotonic())
-
-    def settle(self, now: float) -> None:
-        """Compare answers with the newest changes below their ends, once all of these are acknowledged."""
-        with self._lock:
-            changes = list(self._changes)
-        known = {change.partition: change.offset + 1 for change in changes}
-        unsettled, self._unsettled = self._unsettled, []
-        for answer in unsettled:
-            is_known = all(known.get(at, 0) >= end for at, end in answer.ends.items())
-            if not is_known and now - answer.at <= _SETTLE_S:
-                self._unsettled.append(answer)
-                continue
-            newest = {c.device: c.row for c in changes if c.offset < answer.ends[c.partition]}
-            expected = {device: row for device, row in newest.items() if row is not None}
-            self.checked += 1
-            self.off_by += len(expected.items() ^ answer.rows.items())
+        self.rows = len(rows)
+        self.ledger.take(DeviceRows(rows, ends, time.monotonic()))
 
     def line(self) -> str:
         """Return how the table stands."""
-        check = f"{self.off_by} differences" if self.off_by else f"exact {self.checked:,} times"
-        return f"{TABLE}: {len(self.rows):,} devices, the newest of {self.changes:,} changes; {self.publishes} publishes; {check}"
+        ledger = self.ledger
+        check = (
+            f"{ledger.off_by} differences"
+            if ledger.off_by
+            else f"exact {ledger.checked:,} times"
+        )
+        return f"{TABLE}: {self.rows:,} devices, the newest of {ledger.changes:,} changes; {self.publishes} publishes; {check}"
 
     def verdict(self) -> tuple[bool, str]:
-        """Return whether every answer was what the changes say, and a line that says so."""
-        self.settle(time.monotonic() + _SETTLE_S)
-        equal = not (self.off_by or self.failures)
-        for_people = f"{self.checked:,} answers were the newest row of each device"
+        """Return whether every answer was what the changes say, and a line that says so. The producer has stopped."""
+        ledger = self.ledger
+        ledger.settle(math.inf)
+        equal = not (ledger.off_by or self.failures)
+        counted = f"{ledger.checked:,} answers were the newest row of each device"
         if not equal:
-            for_people = f"{self.off_by:,} rows differ {' '.join(self.failures[:1])}".rstrip()
+            counted = f"{ledger.off_by:,} rows differ {' '.join(self.failures[:1])}".rstrip()
         return equal, (
-            f"{'EQUAL' if equal else 'DIFFERENT'}: {TABLE}: {for_people}; {len(self.rows):,} rows of {self.changes:,} changes, "
+            f"{'EQUAL' if equal else 'DIFFERENT'}: {TABLE}: {counted}; {self.rows:,} rows of {ledger.changes:,} changes, "
             f"{self.publishes} publishes"
         )
 
@@ -163,10 +190,8 @@ class Devices:
             if error is not None:
                 self.failures.append(str(error))
                 return
-            with self._lock:
-                self._changes.append(
-                    _Change(message.partition(), message.offset(), device, row)  # type: ignore[arg-type]
-                )
+            position = message.partition(), message.offset()
+            self.ledger.add(DeviceChange(*position, device, row))  # type: ignore[arg-type]
 
         value = None if row is None else json.dumps({"status": row[0], "changes": row[1]})
         producer.produce(

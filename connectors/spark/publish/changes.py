@@ -32,6 +32,9 @@ from planner.tiering.write_plan import WritePlan
 #: So many keys go to every executor, some hundred MB; of more, both sides are shuffled by key.
 _MAX_BROADCAST_KEYS = 2_000_000
 
+#: The changes and the table in a DELETE. A column of the changes that is named as the table would be taken for it.
+_CHANGE, _ROW = "tc:change", "tc:row"
+
 #: What the DELETE says where the row it meets is of another partition than the change: partition and offset, other partition.
 _TWO_PARTITIONS = re.compile(r"thermocline-two-partitions (\d+) (\d+) (\d+)")
 
@@ -112,15 +115,18 @@ def _delete(session: SparkSession, table: TableName, run: str, fold: Fold) -> No
     view = "tc_keys_" + run.replace("-", "_")
     names = (*fold.keys, KAFKA_PARTITION, KAFKA_OFFSET)
     fold.changes.select(*map(_named, names)).createOrReplaceTempView(view)
-    same_key = " AND ".join(f"k.{quoted((name,))} = t.{quoted((name,))}" for name in fold.keys)
-    said = ", ' ', ".join((f"k.{KAFKA_PARTITION}", f"k.{KAFKA_OFFSET}", f"t.{KAFKA_PARTITION}"))
+    k, t = map(quoted, ((_CHANGE,), (_ROW,)))
+    same_key = " AND ".join(f"{k}.{name} = {t}.{name}" for name in map(_quoted, fold.keys))
+    said = ", ' ', ".join(
+        (f"{k}.{KAFKA_PARTITION}", f"{k}.{KAFKA_OFFSET}", f"{t}.{KAFKA_PARTITION}")
+    )
     apart = f"CAST(raise_error(concat('thermocline-two-partitions ', {said})) AS BOOLEAN)"
     few = fold.rows + fold.deletes <= _MAX_BROADCAST_KEYS
-    hint = "/*+ BROADCAST(k) */" if few else ""
+    hint = f"/*+ BROADCAST({k}) */" if few else ""
     try:
         session.sql(
-            f"DELETE FROM {identifier(table, deletes_branch_of(run))} AS t WHERE EXISTS (SELECT {hint} 1 FROM {view} AS k "  # noqa: S608 - names are quoted
-            f"WHERE {same_key} AND (k.{KAFKA_PARTITION} = t.{KAFKA_PARTITION} OR {apart}))"
+            f"DELETE FROM {identifier(table, deletes_branch_of(run))} AS {t} WHERE EXISTS (SELECT {hint} 1 FROM {view} AS {k} "  # noqa: S608 - names are quoted
+            f"WHERE {same_key} AND ({k}.{KAFKA_PARTITION} = {t}.{KAFKA_PARTITION} OR {apart}))"
         )
     except (Py4JError, PySparkException) as error:
         match = _TWO_PARTITIONS.search(str(error))
@@ -144,7 +150,11 @@ def _struct_type(session: SparkSession, table: TableName, plan: TieringPlan) -> 
 
 
 def _named(name: str) -> Column:
-    return F.col(quoted((name,)))
+    return F.col(_quoted(name))
+
+
+def _quoted(name: str) -> str:
+    return quoted((name,))
 
 
 def _forget(groups: DataFrame) -> None:

@@ -1,0 +1,74 @@
+"""What was tried against keyed tables, over the doubles: each is an answer that must be right, or an error by name."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from planner.errors import BadBinding, KeyInTwoPartitions
+from planner.names import KAFKA_OP
+from planner.schema import Column
+from tests.doubles.log import MemoryRecord
+from tests.harness.keyed_lake import DEVICES, KeyedLake
+
+KEY = b'{"id": 1, "region": "eu"}'
+ANSWER = "SELECT id, status FROM devices ORDER BY id"
+
+
+@pytest.fixture
+def lake() -> KeyedLake:
+    return KeyedLake()
+
+
+def write(lake: KeyedLake, partition: int, status: str | None, *, key: bytes = KEY) -> None:
+    value = None if status is None else json.dumps({"status": status}).encode()
+    lake.log.append("devices", partition, MemoryRecord(value, key))
+
+
+def tier_all(lake: KeyedLake) -> None:
+    while lake.mark.next != lake.end:
+        lake.tier(max_rows=8)
+
+
+def answer(lake: KeyedLake, sql: str = ANSWER) -> list[dict[str, object]]:
+    lake.board.refresh(DEVICES)
+    return lake.ask(sql).to_pylist()
+
+
+def test_a_delete_in_a_new_partition_is_not_tiered_before_the_row_that_it_deletes(
+    lake: KeyedLake,
+) -> None:
+    """Partitions grew: the row's change is in the backlog of an old partition, its delete the first of a new one (R10)."""
+    for number in range(20):
+        write(lake, 0, "other", key=json.dumps({"id": 100 + number, "region": "eu"}).encode())
+    write(lake, 0, "deleted")
+    lake.log.add_partitions("devices", 3)
+    write(lake, 2, None)
+    with pytest.raises(KeyInTwoPartitions):
+        tier_all(lake)
+    with pytest.raises(KeyInTwoPartitions):
+        answer(lake)
+
+
+def test_an_older_change_in_another_partition_does_not_replace_a_newer_row_of_cold(
+    lake: KeyedLake,
+) -> None:
+    """Which is the newer one no offset says, so neither may be the answer (R11)."""
+    for number in range(6):
+        write(lake, 1, "other", key=json.dumps({"id": 100 + number, "region": "eu"}).encode())
+    write(lake, 1, "old")
+    write(lake, 0, "new")
+    lake.tier(max_rows=2)
+    assert lake.mark.next.get(0) == 1
+    with pytest.raises(KeyInTwoPartitions):
+        answer(lake)
+
+
+@pytest.mark.parametrize("name", [KAFKA_OP, "kafka_previous", "KAFKA_OP"])
+def test_a_column_named_as_one_of_changes_is_refused(lake: KeyedLake, name: str) -> None:
+    write(lake, 0, "new")
+    lake.store.set_columns(DEVICES, lambda columns: (*columns, Column(8, name, pa.string())))
+    with pytest.raises(BadBinding, match=name):
+        lake.store.pin(DEVICES)
