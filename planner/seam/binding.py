@@ -203,7 +203,9 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
             what = f"unknown property {key}; known are {', '.join(names)} and {last}."
             raise bad_property(table, key, what)
     has_no_key = properties.keys().isdisjoint(KEY_OPTIONS)
-    upsert = Upsert.parse(table, properties)
+    is_plain = properties.get(MODE) in (None, "append")
+    is_plain = is_plain and properties.keys().isdisjoint(UPSERT_OPTIONS)
+    upsert = None if is_plain else Upsert.parse(table, properties)
     return Binding(
         topic=properties[TOPIC],
         format=record_format.parse(table, properties),
