@@ -404,7 +404,9 @@ class MemoryColdStore:
                 if file.table_uuid == facts.table_uuid
             }
             schema_id = ids.get(_unmapped(columns), max(ids.values()) + 1)
-            return replace(facts, schema=replace(facts.schema, schema_id=schema_id, columns=columns))
+            return replace(
+                facts, schema=replace(facts.schema, schema_id=schema_id, columns=columns)
+            )
 
         self._change(table, evolved)
 
