@@ -45,14 +45,13 @@ _PIECE = re.compile(
 )
 
 
-def rewrite_postgres_forms(document: Node, sql: str) -> None:
-    """Put these forms into DuckDB's, in place. A walk over the tree is spared where its text, ``sql``, has none of them.
+def rewrite_postgres_forms(document: Node) -> None:
+    """Put these forms into DuckDB's, in place.
 
     Raises:
         UnsupportedStatement: a format is no literal, or has what cannot be said in DuckDB's.
     """
-    folded = sql.lower()
-    for node, _ in walk(document) if "to_timestamp" in folded or "pg_catalog" in folded else ():
+    for node, _ in walk(document):
         if kind_of(node) != "FUNCTION":
             continue
         if fold(node["schema"]) == "pg_catalog":

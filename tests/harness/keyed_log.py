@@ -46,7 +46,8 @@ def newest(changes: Iterable[Change], *ends: int) -> list[KeyedRow]:
     for change in sorted(changes, key=lambda each: each.offset):
         if change.offset < ends[change.partition]:
             last[change.key] = change
-    return [tuple(last[key]) for key in sorted(last) if last[key].state is not None]
+    rows = (last[key] for key in sorted(last))
+    return [(at, offset, key, state) for at, offset, key, state in rows if state is not None]
 
 
 @dataclass(frozen=True)

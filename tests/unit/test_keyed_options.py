@@ -24,7 +24,7 @@ def keyed(*keys: str, **options: Any) -> KeyedOptions:
 
 
 def chosen(**options: Any) -> NewTableOptions:
-    nothing = dict.fromkeys(each.name for each in fields(NewTableOptions))
+    nothing: dict[str, Any] = dict.fromkeys(each.name for each in fields(NewTableOptions))
     return NewTableOptions(**(nothing | {"mode": "append"} | options))
 
 

@@ -22,7 +22,7 @@ def history(*snapshots: Snapshot) -> History:
 
 
 def rows(snapshot_id: int, parent_id: int | None, operation: str, **counts: int) -> Snapshot:
-    return snapshot(snapshot_id, parent_id, operation, **counts)
+    return snapshot(snapshot_id, parent_id, operation, mark=None, added_next=None, **counts)
 
 
 BASE = rows(1, None, "append", total_records=10)
