@@ -21,6 +21,7 @@ from planner.names import (
     KAFKA_ERROR,
     KAFKA_KEY,
     KAFKA_VALUE,
+    RESERVED_IN_CHANGES,
     Envelope,
     TableName,
     shell_word,
@@ -267,7 +268,7 @@ def check_keyed(table: str, schema: TableSchema, binding: Binding) -> None:
 
     Raises:
         BadBinding: the table has no key now, or another one than it was bound with; a column of it is optional, or of a type
-            that has no equality of its own; or bad records would be rows.
+            that has no equality of its own; a column has a name of ours; or bad records would be rows.
     """
     upsert = binding.upsert
     if upsert is None:
@@ -291,6 +292,12 @@ def check_keyed(table: str, schema: TableSchema, binding: Binding) -> None:
             f"the table's identifier fields are {now}, and it was bound with the key {then}, which its rows are one each "
             f"of; set the identifier fields back, or make another table for another key."
         )
+    for each in schema.columns:
+        if each.name.lower() in RESERVED_IN_CHANGES:
+            raise bad(
+                f"column {each.name} has a name that changes of a keyed table use; give it another one.",
+                column=each.name,
+            )
     columns = upsert.columns(schema)
     if len(columns) != len(upsert.key):
         raise bad("a field inside a column is part of the key; only whole columns can be.")

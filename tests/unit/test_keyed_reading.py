@@ -50,7 +50,7 @@ def test_all_changes_are_read_and_no_number_of_rows_is_known() -> None:
     assert (read.cold, read.tail, read.key) == (ColdMode.WHOLE, TAIL, ("id", "region"))
     assert (read.any_rows, read.is_divisible) == (None, False)
     assert read.columns.names == ("n",)
-    assert read.cold_names == ("n", "id", "region")
+    assert read.cold_names == ("n", "id", "region", KAFKA_PARTITION)
     assert read.tail_names == ("n", "id", "region", KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_OP)
     hidden = plan_read(needs, table, CUT, is_open=False, rows=ONE_PARTITION)
     assert (hidden.cold_names, hidden.tail_names) == (None, None)
