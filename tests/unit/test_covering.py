@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,7 +34,7 @@ def covered(
     history: History,
     *,
     rows: tuple[PartitionRows, ...] = ROWS,
-    oldest_us: Mapping[int, int] | None = None,
+    oldest_us: Any = None,
     **named: int,
 ) -> Watermark:
     offsets = {int(key[1:]): offset for key, offset in named.items()}
