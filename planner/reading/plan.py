@@ -139,9 +139,11 @@ class TableRead:
 
     @property
     def cold_names(self) -> tuple[str, ...] | None:
-        """The columns of files that are read; None: all. Beside changes also the key."""
+        """The columns of files that are read; None: all. Beside changes also the key, and the partition of its row."""
         names = self.columns.names
-        return None if names is None else (*dict.fromkeys((*names, *self.key)),)
+        if names is None or not self.key:
+            return names
+        return (*dict.fromkeys((*names, *self.key, KAFKA_PARTITION)),)
 
     @property
     def scans_cold(self) -> bool:

@@ -15,12 +15,13 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from planner.errors import BadBinding
+from planner.errors import BadBinding, ShapeMismatch
 from planner.names import (
     CLUSTER_NAME,
     KAFKA_ERROR,
     KAFKA_KEY,
     KAFKA_VALUE,
+    RESERVED_IN_CHANGES,
     Envelope,
     TableName,
     shell_word,
@@ -37,7 +38,6 @@ from planner.seam.formats import (
     one_of,
 )
 from planner.seam.keys import (
-    KEY_FIELDS,
     KEY_OPTIONS,
     MODE,
     UPSERT_OPTIONS,
@@ -289,7 +289,7 @@ def check_keyed(table: str, schema: TableSchema, binding: Binding) -> None:
 
     Raises:
         BadBinding: the table has no key now, or another one than it was bound with; a column of it is optional, or of a type
-            that has no equality of its own; or bad records would be rows.
+            that has no equality of its own; a column has a name of ours; or bad records would be rows.
     """
     upsert = binding.upsert
     if upsert is None:
@@ -313,6 +313,12 @@ def check_keyed(table: str, schema: TableSchema, binding: Binding) -> None:
             f"the table's identifier fields are {now}, and it was bound with the key {then}, which its rows are one each "
             f"of; set the identifier fields back, or make another table for another key."
         )
+    for each in schema.columns:
+        if each.name.lower() in RESERVED_IN_CHANGES:
+            raise bad(
+                f"column {each.name} has a name that changes of a keyed table use; give it another one.",
+                column=each.name,
+            )
     columns = upsert.columns(schema)
     if len(columns) != len(upsert.key):
         raise bad("a field inside a column is part of the key; only whole columns can be.")
@@ -344,21 +350,17 @@ def check_mode(table: str, binding: Binding, mode: Mode) -> None:
         )
 
 
-def check_same_key(table: str, binding: Binding, key: tuple[int, ...]) -> None:
-    """Check that a table's rows are one for each key of its binding; ``key`` is that of its watermark.
-
-    Raises:
-        BadBinding: the key was changed, with the identifier fields.
-    """
-    if binding.upsert is not None and binding.upsert.key != key:
-        ids = ",".join(map(str, key))
-        raise BadBinding(
-            f"{table}: property {KEY_FIELDS} is {binding.upsert.properties[KEY_FIELDS]}, but the table's rows are one for each "
-            f"key of the fields {ids}, by its watermark; set it and the identifier fields back, or replace all rows by those "
-            f"of the new key: `thermocline rebuild {shell_word(table)}`.",
-            table=table,
-            property=KEY_FIELDS,
-        )
+def shape_mismatch(table: str, binding: Binding, shape: str) -> ShapeMismatch:
+    """Return the error of a table whose rows below the watermark were decoded with another ``shape``."""
+    way = "shape accept" if binding.upsert is None else "rebuild"
+    return ShapeMismatch(
+        f"{table}: rows below the watermark were decoded with shape {shape}, the binding now asks for {binding.shape} (decoder "
+        f"version, error policy, JSON mode, epoch units or floors changed, or how a keyed table's keys and changes are read); "
+        f"restore the table properties, or move the shape on purpose with `thermocline {way} {shell_word(table)}`.",
+        table=table,
+        held=shape,
+        asked=binding.shape,
+    )
 
 
 def _not_a_key(column: Column) -> str:
