@@ -89,6 +89,16 @@ def test_each_publish_leaves_the_newest_row_of_each_key(devices: BoundTable) -> 
     assert operations(devices)[0] == "overwrite"
 
 
+def test_a_key_may_have_the_name_of_an_alias(lake: SparkLake) -> None:
+    columns = (dataclasses.replace(KEYED_COLUMNS[0], name="t"), *KEYED_COLUMNS[1:])
+    devices = lake.create(0, 0, columns=columns, binding=KEYED, key=("t",))
+    for ends in ((60, 60), (150, 200)):
+        log = LOG.to(*ends)
+        tier(devices, log)
+        read = devices.session.table(identifier(devices.name)).select("t", "state").collect()
+        assert sorted(map(tuple, read)) == [row[2:] for row in log.rows]
+
+
 def test_every_change_has_one_outcome(devices: BoundTable) -> None:
     changes = (
         Change(0, 0, 2, "a"),
