@@ -10,7 +10,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from planner.names import (
     topic_address,
 )
 from planner.schema import Column, EpochUnit, TableSchema, field_id_if_any, nested_paths
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.formats import (
     FORMATS,
     JsonFormat,
@@ -46,6 +47,7 @@ from planner.seam.keys import (
     Upsert,
     change_schema,
 )
+from planner.seam.watermark import Watermark
 from planner.type_text import type_text
 
 OnError = Literal["fail", "null", "skip"]
@@ -56,6 +58,10 @@ FORMAT = "thermocline.format"
 ON_ERROR = "thermocline.on_error"
 MAX_TAIL_ROWS = "thermocline.max_tail_rows"
 MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
+
+#: Which rows are too old (see planner.maintenance.retention). Programs that know no boundary refuse a table with one.
+RETENTION_DAYS = "thermocline.retention_days"
+RETENTION_COLUMN = "thermocline.retention_column"
 
 #: Properties below are for the tierer alone and change no row (see planner.tiering.triggers).
 TIER_PREFIX = "thermocline.tier."
@@ -68,6 +74,8 @@ PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
 DEFAULT_PIN_GRACE_S = 7_200
 #: More is no number of seconds that anything lasts.
 _MAX_DIGITS = 12
+#: Of 2^63. Python refuses to read thousands.
+_MAX_DIGITS_64 = 19
 
 #: Mirror of the head's watermark text; never trusted alone (see planner.seam.resolver).
 MIRROR = "thermocline.watermark"
@@ -88,10 +96,10 @@ class Binding:
     """How the records of a topic become rows of a table.
 
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
-    ``skips`` are (partition, offset) of records that become no row, even if they decode. They come from the watermark,
-    not from properties: both sides of a seam read them from the same snapshot. ``key``: keys of records fill a column, or
-    those of a keyed table's key. ``upsert``: the table is keyed.
-    ``table_uuid`` is that of the table it was read from, and decides no row.
+    ``skips`` are (partition, offset) of records that become no row, even if they decode; records whose row is before
+    ``boundary`` become none either. Both come from the watermark (``under``), not from properties: both sides of a seam
+    read them from the same snapshot. ``key``: keys of records fill a column, or those of a keyed table's key. ``upsert``: the
+    table is keyed. ``table_uuid`` is that of the table it was read from, and decides no row.
     """
 
     topic: str
@@ -102,6 +110,7 @@ class Binding:
     skips: tuple[tuple[int, int], ...] = ()
     kafka: str = ""
     key: RecordKey | None = None
+    boundary: RetentionBoundary | None = None
     table_uuid: str = field(default="", compare=False)
     upsert: Upsert | None = None
 
@@ -114,6 +123,12 @@ class Binding:
     def envelope(self) -> Envelope:
         """What is around rows in the records' values."""
         return "none" if self.upsert is None else self.upsert.envelope
+
+    def under(self, mark: Watermark | None) -> Binding:
+        """Return the binding with what a watermark says of records; None: as properties alone have it."""
+        if mark is None:
+            return replace(self, skips=(), boundary=None)
+        return replace(self, skips=mark.skipped, boundary=mark.boundary)
 
     @property
     def address(self) -> str:
@@ -143,7 +158,7 @@ class Binding:
         return shape == shape_under(self, 1) and self.format.reads_as_at_first(schema)
 
     def properties(self) -> dict[str, str]:
-        """The table properties of this binding; ``parse_binding`` reads them back equal, without skips."""
+        """The table properties of this binding; ``parse_binding`` reads them back equal, but for what a watermark says."""
         properties = {
             TOPIC: self.topic,
             FORMAT: self.format.name,
@@ -193,7 +208,9 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         return None
     record_format = FORMATS[one_of(table, properties, FORMAT, tuple(FORMATS), JsonFormat.name)]
     own = (*_OPTIONS, *record_format.options)
-    options = (*own, *KEY_OPTIONS, *UPSERT_OPTIONS, MAX_TAIL_ROWS, MAX_TAIL_BYTES, MIRROR)
+    retention = (RETENTION_DAYS, RETENTION_COLUMN)
+    sizes = (MAX_TAIL_ROWS, MAX_TAIL_BYTES)
+    options = (*own, *KEY_OPTIONS, *UPSERT_OPTIONS, *sizes, *retention, MIRROR)
     for key in properties:
         if (
             key.startswith("thermocline.")
@@ -207,6 +224,9 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
     is_plain = properties.get(MODE) in (None, "append")
     is_plain = is_plain and properties.keys().isdisjoint(UPSERT_OPTIONS)
     upsert = None if is_plain else Upsert.parse(table, properties)
+    if upsert is not None and RETENTION_DAYS in properties:
+        what = "rows of a keyed table do not age out: each stays until its key is deleted; remove the property."
+        raise bad_property(table, RETENTION_DAYS, what)
     return Binding(
         topic=properties[TOPIC],
         format=record_format.parse(table, properties),
@@ -230,15 +250,19 @@ def _cluster(table: TableName, properties: Mapping[str, str]) -> str:
 def count_property(
     table: TableName, properties: Mapping[str, str], key: str, *, least: Literal[0, 1] = 1
 ) -> int | None:
-    """Read a whole number, ``least`` at least; None where the table does not say. Raises BadBinding for another text."""
+    """Read a whole number of 64 bits, ``least`` at least; None where the table does not say. Raises BadBinding for another text."""
     text = properties.get(key)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) < least:
+    digits = text.lstrip("0") if text.isascii() and text.isdigit() else None
+    if digits is not None and (len(digits) > _MAX_DIGITS_64 or int(digits or 0) >= 2**63):
+        what = f"property {key} has {len(text)} digits; it must be a whole number below 2^63."
+        raise bad_property(table, key, what)
+    if digits is None or int(digits or 0) < least:
         limit = "above 0" if least else "from 0 on"
         what = f"property {key} is {text!r}; it must be a whole number {limit}."
         raise bad_property(table, key, what)
-    return int(text)
+    return int(digits or 0)
 
 
 def promised_s(properties: Mapping[str, str]) -> int | None:
@@ -254,8 +278,9 @@ def promised_s(properties: Mapping[str, str]) -> int | None:
 
 
 def decoding_key(schema: TableSchema, binding: Binding) -> str:
-    """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips."""
-    return f"{schema.fingerprint}.{binding.shape}{binding.format.beyond_shape}"
+    """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips, boundary."""
+    boundary = "" if binding.boundary is None else binding.boundary.key
+    return f"{schema.fingerprint}.{binding.shape}{binding.format.beyond_shape}{boundary}"
 
 
 def decoded_schema(schema: TableSchema, binding: Binding) -> pa.Schema:

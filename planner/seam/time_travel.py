@@ -253,6 +253,17 @@ def ended(cut: TableCut, end: OffsetVector) -> TableCut:
     )
 
 
+def check_not_expired(cut: TableCut, time_us: int) -> None:
+    """Refuse a moment whose rows are before the boundary of the cut's watermark: microseconds since 1970, UTC.
+
+    Raises:
+        CutExpired: they left cold and tail.
+    """
+    boundary = None if cut.watermark is None else cut.watermark.boundary
+    if boundary is not None and time_us <= boundary.before_us:
+        raise expired(cut.table, "the table's retention removed the rows of that time")
+
+
 def same_snapshot(entry: CutEntry, pin: Pin) -> TableCut:
     """Cut a table without a topic as it was: the pin must be the one the cut was of.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,16 +24,16 @@ SELECT = (
     "FROM lake.net.{} ORDER BY id"
 )
 
+_TEXTS: dict[str, Callable[[Any], Any]] = {
+    "seen": lambda value: value.strftime("%Y-%m-%d %H:%M:%S+00"),
+    "uid": str,
+}
+
 
 def expected() -> list[tuple[Any, ...]]:
     return [
         tuple(
-            {
-                "seen": lambda value: value.strftime("%Y-%m-%d %H:%M:%S+00"),
-                "uid": str,
-            }.get(name, lambda value: value)(value)
-            if value is not None
-            else None
+            _TEXTS.get(name, lambda value: value)(value) if value is not None else None
             for name, value in row.items()
         )
         for row in FINAL

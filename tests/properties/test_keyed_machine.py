@@ -1,7 +1,7 @@
 """The seam's machine over a keyed table: wherever the watermark falls, the newest row of each key, or a named error.
 
 Publishes fold: the newest change of each key is a row or none, and replaces that of before. What other writers add is not for
-such a table, so the rules that append rows are left out.
+such a table, so the rules that append rows are left out; nor do its rows age out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from planner.errors import OffsetsExpired
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.cut import plan_cut
 from planner.seam.formats import JsonFormat
 from planner.seam.keys import RecordKey, Upsert
@@ -61,7 +62,10 @@ class KeyedLog(Log):
         ]
 
     def read(
-        self, ranges: tuple[OffsetRange, ...], skipped: Collection[Row] = ()
+        self,
+        ranges: tuple[OffsetRange, ...],
+        skipped: Collection[Row] = (),
+        boundary: RetentionBoundary | None = None,
     ) -> tuple[list[Row], Outcomes]:
         """Return the changes as they are; that they are no rows is for ``KeyedTable``."""
         _, outcomes = super().read(ranges, skipped)
@@ -129,7 +133,7 @@ class KeyedWorld(World):
 
 class KeyedSeam(Seam):
     make_world = KeyedWorld
-    append = append_again = merge = merge_rows_again = cover = None  # type: ignore[assignment]
+    append = append_again = merge = merge_rows_again = cover = age_rows = None  # type: ignore[assignment]
 
     def hidden_swap(self, snapshot_id: int) -> bool:
         """Also whether publishes that expired, and a rollback over them, left as many rows as the tag's and others."""
