@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from planner.errors import BadBinding
+from planner.errors import BadBinding, ShapeMismatch
 from planner.names import (
     CLUSTER_NAME,
     KAFKA_ERROR,
@@ -38,7 +38,6 @@ from planner.seam.formats import (
     one_of,
 )
 from planner.seam.keys import (
-    KEY_FIELDS,
     KEY_OPTIONS,
     MODE,
     UPSERT_OPTIONS,
@@ -354,21 +353,17 @@ def check_mode(table: str, binding: Binding, mode: Mode) -> None:
         )
 
 
-def check_same_key(table: str, binding: Binding, key: tuple[int, ...]) -> None:
-    """Check that a table's rows are one for each key of its binding; ``key`` is that of its watermark.
-
-    Raises:
-        BadBinding: the key was changed, with the identifier fields.
-    """
-    if binding.upsert is not None and binding.upsert.key != key:
-        ids = ",".join(map(str, key))
-        raise BadBinding(
-            f"{table}: property {KEY_FIELDS} is {binding.upsert.properties[KEY_FIELDS]}, but the table's rows are one for each "
-            f"key of the fields {ids}, by its watermark; set it and the identifier fields back, or replace all rows by those "
-            f"of the new key: `thermocline rebuild {shell_word(table)}`.",
-            table=table,
-            property=KEY_FIELDS,
-        )
+def shape_mismatch(table: str, binding: Binding, shape: str) -> ShapeMismatch:
+    """Return the error of a table whose rows below the watermark were decoded with another ``shape``."""
+    way = "shape accept" if binding.upsert is None else "rebuild"
+    return ShapeMismatch(
+        f"{table}: rows below the watermark were decoded with shape {shape}, the binding now asks for {binding.shape} (decoder "
+        f"version, error policy, JSON mode, epoch units or floors changed, or how a keyed table's keys and changes are read); "
+        f"restore the table properties, or move the shape on purpose with `thermocline {way} {shell_word(table)}`.",
+        table=table,
+        held=shape,
+        asked=binding.shape,
+    )
 
 
 def _not_a_key(column: Column) -> str:

@@ -102,10 +102,12 @@ def translate(error: BaseException) -> FederationError:
         reason = text.split(REFUSED, 1)[1].split("\n", 1)[0]
         return UnsupportedStatement(f"{reason}.")
     if IN_TWO_PARTITIONS in text:
-        partitions = text.split(IN_TWO_PARTITIONS, 1)[1].split("\n", 1)[0]
+        rest = text.split(IN_TWO_PARTITIONS, 1)[1].split("\n", 1)[0]
+        table, one, _, other = rest.rsplit(" ", 3)
         return KeyInTwoPartitions(
-            f"a key has a row and a change in partitions {partitions}, so which is the newer is not known; have producers "
-            f"choose the partition by the key alone, and bind a new table to a topic that was written so."
+            f"{table}: a key has a row in partition {one} and a change in partition {other}, so which is the newer is not known; have producers "
+            f"choose the partition by the key alone, and bind a new table to a topic that was written so.",
+            table=table,
         )
     if text.startswith("Out of Memory Error"):
         return LimitExceeded(

@@ -38,7 +38,7 @@ CUT_VARIABLE = "thermocline_cut"
 #: Starts every message of these macros; ``proxy.engine.errors`` knows it.
 REFUSED = "thermocline refused: "
 
-#: The same in front of two partitions that a key of a keyed table is in.
+#: The same in front of a table and two partitions that a key of it is in.
 IN_TWO_PARTITIONS = "tc:in two partitions "
 
 

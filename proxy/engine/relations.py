@@ -21,13 +21,11 @@ from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION
 from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.plan import ALL_COLUMNS, CONSTANT_NAME, ColumnRead
 from planner.schema import TableSchema
-from planner.sql_text import identifier
+from planner.sql_text import identifier, literal
 from planner.type_text import exact_select, sql_type
 from proxy.engine.macros import IN_TWO_PARTITIONS
 
 _CONSTANT = identifier(CONSTANT_NAME)
-
-_IN_TWO_PARTITIONS = f"error('{IN_TWO_PARTITIONS}' || cold.{KAFKA_PARTITION} || ' and ' || newer.{KAFKA_PARTITION})::BOOLEAN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,7 @@ class Changes:
     other. ``superseded`` has partition and offset of those that a later one of the cut follows, of the same key.
     """
 
+    table: str
     rows: tuple[SqlRelation, ...]
     superseded: SqlRelation
     key: tuple[str, ...]
@@ -70,7 +69,7 @@ class Changes:
             f"SELECT {own} FROM ({each}) AS cold "  # noqa: S608 - our names
             f"LEFT JOIN (SELECT {', '.join(key)}, {KAFKA_PARTITION} FROM ({changes})) AS newer ON {by_key} "
             f"WHERE CASE WHEN newer.{KAFKA_PARTITION} IS NULL THEN true "
-            f"WHEN newer.{KAFKA_PARTITION} <> cold.{KAFKA_PARTITION} THEN {_IN_TWO_PARTITIONS} ELSE false END"
+            f"WHEN newer.{KAFKA_PARTITION} <> cold.{KAFKA_PARTITION} THEN {self._refusal} ELSE false END"
             for each in cold
         ]
         winners = (
@@ -79,6 +78,11 @@ class Changes:
             f"AND change.{KAFKA_OFFSET} = later.{KAFKA_OFFSET} WHERE change.{KAFKA_OP} = 'u'"
         )
         return [*selects, winners]
+
+    @property
+    def _refusal(self) -> str:
+        table = literal(f"{IN_TWO_PARTITIONS}{self.table} ")
+        return f"error({table} || cold.{KAFKA_PARTITION} || ' and ' || newer.{KAFKA_PARTITION})::BOOLEAN"
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,7 @@ class Relations:
         changes = None
         if tail is not None and read.key:
             assert tail.superseded is not None  # noqa: S101 - as of every keyed table
-            changes = Changes(tail.relations, tail.superseded, read.key)
+            changes = Changes(str(cut.table), tail.relations, tail.superseded, read.key)
         elif tail is not None and read.tail:
             hot = tail.relations[::-1] if read.newest_first else tail.relations
             is_new = cut.increment is not None and not cut.increment.is_everything

@@ -1235,7 +1235,7 @@ SWITCHES = (
         "R11",
         "hide a row by a change of another partition",
         "proxy/engine/relations.py",
-        "THEN {_IN_TWO_PARTITIONS} ELSE",
+        "THEN {self._refusal} ELSE",
         "THEN false ELSE",
         (f"{KEYED}::test_a_key_in_two_partitions_is_an_error_also_where_cold_has_it",),
     ),

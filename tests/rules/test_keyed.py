@@ -51,7 +51,7 @@ def test_a_key_in_two_partitions_is_an_error_also_where_cold_has_it(lake: KeyedL
     with pytest.raises(KeyInTwoPartitions) as caught:
         rows(lake)
     assert caught.value.message == (
-        "lake.net.devices: a key has a row and a change in partitions 1 and 0, so which is the newer is not known; have "
+        "lake.net.devices: a key has a row in partition 1 and a change in partition 0, so which is the newer is not known; have "
         "producers choose the partition by the key alone, and bind a new table to a topic that was written so."
     )
 
