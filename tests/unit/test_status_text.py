@@ -11,6 +11,7 @@ import pytest
 from connectors.table_standings import PartitionStanding, TableStatus, TailReading
 from planner.maintenance.standing import CareStanding
 from planner.names import TableName
+from planner.seam.watermark import Outcomes
 from proxy.catalog.system_tables import TAILS
 from thermocline.client import Client
 from thermocline.commands.status import _document, _show
