@@ -35,6 +35,7 @@ NAVIGATION = {
         "operating",
         "system-tables",
         "tiering",
+        "keyed-tables",
         "table-properties",
         "cli",
         "schemas",

@@ -20,7 +20,7 @@ COLUMNS = (
     *("--column", "uid:uuid", "--column", "tags:list<string>"),
 )
 SELECT = (
-    "SELECT id, name, balance, born, seen::VARCHAR, at, active, visits, data, uid::VARCHAR, tags "
+    'SELECT id, name, balance, born, seen::VARCHAR, "at", active, visits, data, uid::VARCHAR, tags '
     "FROM lake.net.{} ORDER BY id"
 )
 
@@ -57,11 +57,11 @@ def test_tables_over_debeziums_topics_have_the_rows_of_their_source(
         for form in FORMS:
             assert cli_site.ask(SELECT.format(f'"{form}{suffix}"')) == expected(), form
 
-    wait_until(lambda: cli_site.answers(SELECT.format("flat_by_default")), 10)
+    wait_until(lambda: cli_site.answers("SELECT 1 FROM lake.net.flat_by_default"), 30)
     check()
     code, out, err = cli_site.run("tier", "--once")
     assert code == 0, out + err
     assert out.count("published 5 rows") == len(FORMS), out
     check()
-    wait_until(lambda: len(cli_site.ask(SELECT.format('"flat_by_default$cold"'))) == 5, 10)
+    wait_until(lambda: len(cli_site.ask(SELECT.format('"flat_by_default$cold"'))) == 5, 30)
     check("$cold")

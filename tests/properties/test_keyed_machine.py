@@ -68,7 +68,7 @@ class KeyedLog(Log):
         boundary: RetentionBoundary | None = None,
     ) -> tuple[list[Row], Outcomes]:
         """Return the changes as they are; that they are no rows is for ``KeyedTable``."""
-        _, outcomes = super().read(ranges, skipped)
+        _, outcomes = super().read(ranges, skipped, boundary)
         changes = self.changes(ranges, skipped)
         counted = replace(outcomes, tombstones=0, deletes=outcomes.tombstones)
         return changes, counted  # type: ignore[return-value]
