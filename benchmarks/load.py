@@ -29,6 +29,8 @@ _MAX_ERRORS = 5
 #: In a statement's text: a number that no other statement has, of 14 digits.
 NEW_NUMBER = "{new}"
 _LEAST_NUMBER = 10**13
+#: Of every user that a benchmark's server knows.
+PASSWORD = "benchmark"
 
 Rows = list[tuple[object, ...]]
 
@@ -71,25 +73,32 @@ class Load:
 
 
 class Clients:
-    """``count`` connected clients in ``processes`` processes; ``run`` sets them going once."""
+    """``count`` connected clients in ``processes`` processes; ``run`` sets them going once.
+
+    They log in as ``users`` in turn; without, they do not log in.
+    """
 
     def __init__(
-        self, uri: str, questions: Sequence[Question], *, count: int, processes: int, seed: int
+        self,
+        uri: str,
+        questions: Sequence[Question],
+        *,
+        count: int,
+        processes: int,
+        seed: int,
+        users: Sequence[str] = (),
     ) -> None:
         spawn = multiprocessing.get_context("spawn")
         self._loads: multiprocessing.Queue[Load] = spawn.Queue()
         self._stop = spawn.Event()
         self._ready = spawn.Barrier(min(processes, count) + 1)
-        shares = [
-            count // processes + (index < count % processes) for index in range(processes)
-        ]
         self._processes = [
             spawn.Process(
                 target=_process,
                 args=(
                     uri,
                     list(questions),
-                    share,
+                    [_login(users, client) for client in range(number, count, processes)],
                     seed * 1000 + number,
                     self._loads,
                     self._ready,
@@ -97,8 +106,7 @@ class Clients:
                 ),
                 daemon=True,
             )
-            for number, share in enumerate(shares)
-            if share
+            for number in range(min(processes, count))
         ]
 
     def run(self, seconds: float) -> Load:
@@ -124,19 +132,21 @@ class Clients:
 def _process(
     uri: str,
     questions: list[Question],
-    clients: int,
+    logins: list[dict[str, str]],
     seed: int,
     queue: multiprocessing.Queue[Load],
     ready: Barrier,
     stop: Event,
 ) -> None:
     load, lock = Load(), threading.Lock()
-    connected = threading.Barrier(clients + 1)
+    connected = threading.Barrier(len(logins) + 1)
 
     def client(number: int) -> None:
         mine = Load()
         try:
-            with flight_sql.connect(uri, autocommit=True) as connection:
+            with flight_sql.connect(
+                uri, db_kwargs=logins[number], autocommit=True
+            ) as connection:
                 connected.wait(_START_TIMEOUT_S)
                 _ask_until(
                     stop, connection, questions, random.Random(seed * 100 + number), mine
@@ -148,7 +158,7 @@ def _process(
         with lock:
             load.add(mine)
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(len(logins))]
     for thread in threads:
         thread.start()
     try:
@@ -159,6 +169,11 @@ def _process(
     for thread in threads:
         thread.join()
     queue.put(load)
+
+
+def _login(users: Sequence[str], client: int) -> dict[str, str]:
+    """Return the driver's options for a client."""
+    return {"username": users[client % len(users)], "password": PASSWORD} if users else {}
 
 
 def _ask_until(

@@ -1,6 +1,6 @@
 """What the console's tabs take of other clients: statements a second and p99 with 50 tabs of 5 logins open, and with none.
 
-Each tab asks as the pages' own script does (``thermocline/console/static/api.js``): when the answer of its login is a second old.
+Each tab asks as the pages' own script does (``thermocline/console/static/api.js``): when the answer of its login is due again.
 Turns of none, of tabs that all show one table's seam, and of tabs over four pages follow each other; then tabs alone tell what a
 statement of theirs takes of the server and of the console, in processor time. Drawing is a browser's, on another machine, and is
 not here.
@@ -136,8 +136,8 @@ class Tab(threading.Thread):
         self._page = page
         self._ended = stop
         self.answers = 0
-        #: Of an answer when it is here, in seconds.
-        self.ages_s: list[float] = []
+        #: How long each answer was good for yet, in seconds: more than one of a server that is busy.
+        self.dues_s: list[float] = []
         self.errors: list[str] = []
 
     def run(self) -> None:
@@ -151,9 +151,15 @@ class Tab(threading.Thread):
             self._ended.wait(pause_s)
         self._connection.close()
 
-    def _ask(self) -> float:
+    def _response(self) -> http.client.HTTPResponse:
         self._connection.request("GET", f"/api/{self._page}", headers=self._headers)
-        response = self._connection.getresponse()
+        return self._connection.getresponse()
+
+    def _ask(self) -> float:
+        try:
+            response = self._response()
+        except http.client.RemoteDisconnected:  # as browsers do where it was idle for long
+            response = self._response()
         body = response.read()
         if response.status not in (200, 304):
             self.errors.append(f"{response.status} {body[:200]!r}")
@@ -161,9 +167,9 @@ class Tab(threading.Thread):
         if tag := response.headers["etag"]:
             self._headers["if-none-match"] = tag
         self.answers += 1
-        age_s = float(response.headers["x-age-ms"]) / 1000
-        self.ages_s.append(age_s)
-        return max(0.1, _PERIOD_S - age_s)
+        due_s = float(response.headers["x-due-ms"]) / 1000
+        self.dues_s.append(due_s)
+        return max(0.1, due_s)
 
 
 def _opened_tabs(
@@ -186,7 +192,7 @@ def _opened_tabs(
     connection.send(
         (
             sum(tab.answers for tab in tabs),
-            [age_s for tab in tabs for age_s in tab.ages_s],
+            [due_s for tab in tabs for due_s in tab.dues_s],
             [error for tab in tabs for error in tab.errors],
         )
     )
@@ -282,7 +288,7 @@ class _Turns:
         time.sleep(_PERIOD_S)  # the first statement of each page
         yield
         here.send("close")
-        answers, ages_s, errors = here.recv()
+        answers, dues_s, errors = here.recv()
         process.join(_START_TIMEOUT_S)
         if errors:
             raise RuntimeError(f"tabs met errors: {errors[:3]}")
@@ -290,8 +296,8 @@ class _Turns:
             {
                 "pages": name,
                 "answers_a_second": answers / (time.monotonic() - began_s),
-                "age_s, p50": quantile(ages_s, 0.5),
-                "age_s, p99": quantile(ages_s, 0.99),
+                "due_s, p50": quantile(dues_s, 0.5),
+                "due_s, p99": quantile(dues_s, 0.99),
             }
         )
 

@@ -240,7 +240,7 @@ class PastCuts:
         why = expired(
             entry.table,
             f"snapshot {entry.snapshot_id} or the metadata file of then is gone, and the table's columns, their names, "
-            f"its policies or its topic have changed since",
+            f"its policies or its topic have changed since, or its retention removed rows",
         )
         for pin in chain(
             self._candidates(entry, (exact, current)), self._older(entry, current)

@@ -21,8 +21,11 @@ Failpoint = Literal[
 ]
 #: Where one of a keyed table can, too: with the deletes staged and the rows not.
 KeyedPoint = Literal["after_deletes"]
-#: Where maintenance can: after a rewrite; before and after an expiry; with orphans listed and none removed.
-MaintenancePoint = Literal["after_rewrite", "before_expiry", "after_expiry", "before_orphans"]
+#: Where maintenance can: after a rewrite; with the deletion of old rows staged; before and after an expiry; with orphans listed
+#: and none removed.
+MaintenancePoint = Literal[
+    "after_rewrite", "before_expired_rows", "before_expiry", "after_expiry", "before_orphans"
+]
 
 _VARIABLE = "THERMOCLINE_FAILPOINT"
 _FILE_VARIABLE = "THERMOCLINE_FAILPOINT_FILE"

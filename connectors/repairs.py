@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from connectors.table_facts import Evidence, TableFacts, decide_pin, with_statistics
+from planner.covering import RowsOfHead, cover
 from planner.errors import (
     BadBinding,
     BadParameter,
@@ -26,12 +27,10 @@ from planner.ports import DecoderFactory, Log, TopicSource
 from planner.repairs import (
     MAX_REASON_CHARACTERS,
     AddedRows,
-    PartitionRows,
     accept_foreign,
     accept_gap,
     accept_schemas,
     accept_shape,
-    cover,
     lost_ranges,
     skip_record,
 )
@@ -248,15 +247,6 @@ def accepting(
     return decide
 
 
-@dataclass(frozen=True, slots=True)
-class RowsOfHead:
-    """The rows of a table's head, for a person who says what it covers."""
-
-    head: int | None
-    partitions: tuple[PartitionRows, ...]
-    without_offset: int
-
-
 def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
     """Say that the table covers everything below a watermark (``planner.repairs.cover``). Needs no log.
 
@@ -273,7 +263,7 @@ def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> De
                 table=str(table),
             )
         history = with_statistics(facts.history, head, evidence)
-        return cover(table, history, head, rows.partitions, named, run=_run())
+        return cover(table, history, head, rows, named, run=_run())
 
     return decide
 

@@ -102,7 +102,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
     return replace(
         pin,
         schema=with_units(facts.schema, binding),
-        binding=replace(binding, skips=mark.skipped, table_uuid=facts.table_uuid),
+        binding=replace(binding.under(mark), table_uuid=facts.table_uuid),
         watermark=replace(mark, kafka=binding.kafka),
         grace_s=promised_s(facts.properties),
     )

@@ -109,16 +109,20 @@ def _cold(read: TableRead, report: TableReport) -> dict[str, object]:
     ranges = cut.new_cold
     if cut.cold.snapshot_id is None:
         why = "the table never had a snapshot: no rows"
-    elif cut.watermark is None:
-        why = "the pinned snapshot, whole"
-    elif not ranges:
+    elif cut.watermark is not None and not ranges:
         why = (
             "nothing is tiered yet: no offset is below the watermark"
             if cut.increment is None
             else "skipped: what is below the watermark was answered before"
         )
     elif read.cold is ColdMode.COUNTED:
-        why = "counted from the list of manifests: no file is read"
+        why = (
+            "min and max by statistics of files: no file is read"
+            if read.extremes
+            else "counted from the list of manifests: no file is read"
+        )
+    elif cut.watermark is None:
+        why = "the pinned snapshot, whole"
     elif report.files_to_read == 0:
         why = "skipped: no file can hold a row the statement asks for"
     else:

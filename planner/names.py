@@ -67,6 +67,11 @@ Envelope = Literal["none", "debezium", "debezium-flat"]
 #: Of a decoded change of a keyed table: ``u`` or ``d``. No column of any table.
 KAFKA_OP = "kafka_op"
 
+#: Of a change in a tail: the offset of the one before it of its key.
+KAFKA_PREVIOUS = "kafka_previous"
+
+RESERVED_IN_CHANGES = frozenset((KAFKA_OP, KAFKA_PREVIOUS))
+
 #: Columns that say which record a row came from.
 OFFSET_COLUMNS = frozenset((KAFKA_PARTITION, KAFKA_OFFSET))
 

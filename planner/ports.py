@@ -18,6 +18,7 @@ from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.reading.filters import (
     EVERY_FILE,
     EVERYTHING,
+    Bounds,
     FileSpan,
     ScanFilter,
     in_ranges,
@@ -148,7 +149,7 @@ class Log(Protocol):
 class SqlRelation:
     """A relation the engine can name: a SELECT, columns in schema order and types.
 
-    ``is_native``: over the engine's own tables, whose types and statistics are exact; else over files. ``without_nan`` are
+    ``is_native``: over values or the engine's own tables, whose types and statistics are exact; else over files. ``without_nan`` are
     columns in which no file has NaN, as its writer counted. ``without_zero``: subset of ``without_nan`` whose files hold no
     zero of either sign.
     """
@@ -263,6 +264,13 @@ class ColdStore(Protocol):
 
     def count_rows(self, cold: ColdSlice) -> int | None:
         """Count the rows of a slice as its writers did, without opening data files; None where only reading tells.
+
+        Raises:
+            As ``scan``.
+        """
+
+    def bounds(self, cold: ColdSlice, name: str) -> Bounds | None:
+        """Return the statistics of a column in every file of a slice, as its writers gave them; None where rows may be deleted.
 
         Raises:
             As ``scan``.

@@ -11,12 +11,6 @@ Five decisions, each a watermark on top of the newest head, committed by compare
 - ``accept_schemas``: the schema registry has other schemas under ids that were tiered. Rows stay, ids mean these from now on.
 
 They run against the state that the commit builds on, so no decision rests on an outdated state.
-
-Takes a person's word for what a table covers: the way out where no watermark can be proven.
-
-The log and people's earlier decisions come from the tag or the mirror property, never from a guess. So do the offsets,
-unless a person names lower ones: after a rollback, or to read the top rows from the log again. Skipped records and
-accepted gaps are carried over from every line of the table's history.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.errors import BadParameter, ForeignCommit, TieringConflict, WatermarkMissing
+from planner.errors import BadParameter, ForeignCommit, TieringConflict
 from planner.evolution.ledger import SchemaLedger
 from planner.names import TableName, shell_word
 from planner.offsets import OffsetRange, OffsetVector
@@ -32,7 +26,7 @@ from planner.seam.cut import LogBounds, Pin, check_log
 from planner.seam.formats import AvroFormat
 from planner.seam.resolver import foreign_commits, resolve
 from planner.seam.snapshots import History
-from planner.seam.watermark import Outcomes, Skip, Watermark, readable_watermark
+from planner.seam.watermark import Outcomes, Skip, Watermark
 
 #: Every pin carries them all. With more, correct the producer or use error policy ``skip``.
 MAX_SKIPS = 1_000
@@ -72,7 +66,7 @@ def accept_gap(
     lost = lost_ranges(mark, bounds)
     moved = {item.partition: item.stop for item in lost}
     after = replace(
-        _decided(mark, pin.snapshot_id, run),
+        decided(mark, pin.snapshot_id, run),
         next=OffsetVector.of((mark.next.as_dict() | moved).items()),
         epochs=OffsetVector.of((mark.epochs.as_dict() | bounds.epochs.as_dict()).items()),
         gaps=(*mark.gaps, *lost),
@@ -124,7 +118,7 @@ def skip_record(pin: Pin, bounds: LogBounds, skips: Collection[Skip], *, run: st
             table=str(pin.table),
         )
     return _with_skips(
-        _decided(mark, pin.snapshot_id, run), pin, tuple(sorted({*mark.skips, *skips}))
+        decided(mark, pin.snapshot_id, run), pin, tuple(sorted({*mark.skips, *skips}))
     )
 
 
@@ -150,7 +144,7 @@ def accept_shape(pin: Pin, expected: Pin, *, run: str) -> Watermark:
             f"accept.",
             table=str(pin.table),
         )
-    return replace(_decided(mark, pin.snapshot_id, run), shape=binding.shape)
+    return replace(decided(mark, pin.snapshot_id, run), shape=binding.shape)
 
 
 def accept_schemas(
@@ -187,7 +181,7 @@ def accept_schemas(
     same = {at: each for at, each in ledger.fingerprints.items() if at not in changed}
     after = SchemaLedger(same, ledger.era + 1)
     binding = replace(binding, format=replace(binding.format, ledger=after))
-    return replace(_decided(mark, pin.snapshot_id, run), shape=binding.shape), after
+    return replace(decided(mark, pin.snapshot_id, run), shape=binding.shape), after
 
 
 def _shapes(pin: Pin) -> tuple[str | None, str | None]:
@@ -234,7 +228,7 @@ def accept_foreign(
     mark = resolve(history, head, table=str(table), accepted=frozenset(accepted))
     for snapshot_id in accepted:
         _check_not_doubled(table, mark, snapshot_id, added[snapshot_id])
-    return replace(_decided(mark, head, run), accepted=(*mark.accepted, *sorted(accepted)))
+    return replace(decided(mark, head, run), accepted=(*mark.accepted, *sorted(accepted)))
 
 
 def _check_not_doubled(
@@ -266,7 +260,7 @@ def _bound(pin: Pin) -> Watermark:
     return pin.watermark
 
 
-def _decided(mark: Watermark, head: int | None, run: str) -> Watermark:
+def decided(mark: Watermark, head: int | None, run: str) -> Watermark:
     """Start the next watermark: a commit of no rows on ``head``."""
     return replace(mark, run=run, prev_snapshot_id=head, outcomes=Outcomes())
 
@@ -281,123 +275,3 @@ def _with_skips(after: Watermark, pin: Pin, skips: tuple[Skip, ...]) -> Watermar
         )
     after = replace(after, skips=skips)
     return replace(after, shape=replace(pin.binding, skips=after.skipped).shape)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRows:
-    """A table's rows of one partition: lowest and highest offset, number of rows, number of distinct offsets."""
-
-    partition: int
-    lowest: int
-    highest: int
-    rows: int
-    distinct: int
-
-    @property
-    def doubled(self) -> int:
-        return self.rows - self.distinct
-
-    @property
-    def holes(self) -> int:
-        """Offsets between lowest and highest that have no row."""
-        return self.highest - self.lowest + 1 - self.distinct
-
-
-def cover(
-    table: TableName,
-    history: History,
-    head: int,
-    rows: Sequence[PartitionRows],
-    named: Mapping[int, int],
-    *,
-    run: str,
-) -> Watermark:
-    """Return the watermark that makes ``head`` hold everything below it.
-
-    ``named`` are offsets that a person named, of all partitions or of none; without, they are the tag's and the
-    mirror's, if these agree.
-
-    Raises:
-        BadParameter: the table's watermark is known; or ``named`` lies above what was ever covered, or names some
-            partitions and not the others: after a hidden rollback the tag lies above the truth for those.
-        WatermarkMissing: neither tag nor mirror holds a watermark, or they disagree and nothing was named.
-        ForeignCommit: a row lies at or above the watermark, where the tail has it too; or the table is refused for
-            a snapshot that can be accepted or rolled back.
-    """
-    _check_nobody_knows(table, history, head)
-    base, limits = _bases(table, history)
-    following = base.next.as_dict() | dict(named)
-    for partition, offset in named.items():
-        most = limits.get(partition, (0, 0))[1]
-        if offset > most:
-            raise BadParameter(
-                f"{table}: offset {offset} of partition {partition} was never covered, at most {most} was.",
-                table=str(table),
-                partition=partition,
-            )
-    missing = sorted(limits.keys() - named.keys())
-    if named and missing:
-        raise BadParameter(
-            f"{table}: nothing was said of partitions {', '.join(map(str, missing))}; name the first offset that the "
-            f"table does not cover of each partition: --next {missing[0]}=OFFSET.",
-            table=str(table),
-            partition=missing[0],
-        )
-    for partition, (least, most) in limits.items():
-        if least != most and partition not in named:
-            raise WatermarkMissing(
-                f"{table}: the tag and the mirror property disagree on partition {partition} ({least} and {most}); "
-                f"name the first offset that the table does not cover: --next {partition}=OFFSET.",
-                table=str(table),
-                partition=partition,
-            )
-    for item in rows:
-        if item.highest >= following.get(item.partition, 0):
-            raise ForeignCommit(
-                f"{table}: there is a row of partition {item.partition}, offset {item.highest}, and the watermark "
-                f"would be {following.get(item.partition, 0)}: the tail has that record too, so every answer would "
-                f"double it; delete such rows first.",
-                table=str(table),
-                partition=item.partition,
-                offset=item.highest,
-            )
-    return replace(_decided(base, head, run), next=OffsetVector.of(following.items()))
-
-
-def _check_nobody_knows(table: TableName, history: History, head: int) -> None:
-    try:
-        resolve(history, head, table=str(table))
-    except WatermarkMissing:
-        return
-    except ForeignCommit:
-        refused = foreign_commits(history, head, table=str(table))
-        if any(history.snapshots[snapshot_id].is_retained for snapshot_id in refused):
-            raise
-        return
-    raise BadParameter(
-        f"{table}: what it covers is known: its watermark stands. Nothing was changed.",
-        table=str(table),
-    )
-
-
-def _bases(
-    table: TableName, history: History
-) -> tuple[Watermark, Mapping[int, tuple[int, int]]]:
-    """Return a watermark to start from, and by partition the least and greatest offset that tag and mirror say."""
-    texts = (None if history.tagged is None else history.tagged.watermark_text, history.mirror)
-    marks = [mark for text in texts if (mark := readable_watermark(text)) is not None]
-    if not marks:
-        raise WatermarkMissing(
-            f"{table}: neither the tag nor the mirror property holds a watermark that can be read, so nobody can say "
-            f"which log its rows come from; bind a new table.",
-            table=str(table),
-        )
-    base = marks[0]
-    if any(mark.log != base.log for mark in marks):
-        raise WatermarkMissing(
-            f"{table}: the tag and the mirror property name different logs; bind a new table.",
-            table=str(table),
-        )
-    partitions = {partition for mark in marks for partition, _ in mark.next}
-    said = {at: [mark.offset(at) for mark in marks] for at in sorted(partitions)}
-    return base, {partition: (min(each), max(each)) for partition, each in said.items()}

@@ -12,11 +12,12 @@ from connectors.iceberg.audit import Auditor, TableAudit
 from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.store import IcebergStore
 from connectors.verification.comparing import ColdCount
+from planner.covering import PartitionRows, RowsOfHead, boundaries
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, SqlRelation
-from planner.repairs import PartitionRows
-from planner.schema import TableSchema
+from planner.schema import Column, TableSchema
+from planner.seam.boundary import time_us
 from planner.seam.cut import ColdSlice
 from planner.sql_text import identifier, literal
 from proxy.engine.engine import Engine, StoreAccess
@@ -73,7 +74,23 @@ class EngineColdRows:
         rows = self._run(sql, self._now()).to_pylist()
         return tuple(ColdCount(*row.values()) for row in rows)
 
-    def partitions(self) -> tuple[tuple[PartitionRows, ...], int]:
+    def all(self) -> RowsOfHead:
+        """Read what a person is shown who says what the table covers."""
+        facts = self._audit.facts
+        columns = [each.column(self._schema) for each in boundaries(facts.history)]
+        oldest_us = {
+            column.field_id: oldest
+            for column in columns
+            if column is not None and (oldest := self._oldest_us(column)) is not None
+        }
+        return RowsOfHead(facts.head, *self._partitions(), oldest_us)
+
+    def _oldest_us(self, column: Column) -> int | None:
+        sql = f"SELECT min({identifier(column.name)}) FROM {_NAME}"  # noqa: S608 - the name is quoted
+        (oldest,) = self._run(sql, self._now()).column(0).cast(column.type)
+        return time_us(oldest)
+
+    def _partitions(self) -> tuple[tuple[PartitionRows, ...], int]:
         """Return the rows of each partition, and how many rows lack partition or offset."""
         places = f"SELECT {KAFKA_PARTITION} AS p, {KAFKA_OFFSET} AS o FROM {_NAME}"  # noqa: S608 - our names
         sql = (

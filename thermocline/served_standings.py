@@ -74,7 +74,9 @@ def _standing(name: TableName, rows: Sequence[Mapping[str, Any]]) -> TableStatus
         skipped_records=table["skipped_records"],
         accepted_snapshots=table["accepted_snapshots"],
         last_publish={
-            each: table[f"published_{each}"] for each in Outcomes.__dataclass_fields__
+            # A server of before an outcome has no column for it: it refuses tables that have some.
+            each: table.get(f"published_{each}", 0)
+            for each in Outcomes.__dataclass_fields__
         },
         published_ms=_ms(table["published_at"]),
         error=table["error_text"] if is_failing else None,

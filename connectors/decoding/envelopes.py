@@ -33,6 +33,7 @@ _NO_ROWS: Mapping[str, str] = {
 
 #: Of events that ExtractNewRecordState has flattened, where its deletes are rewritten.
 _DELETED = "__deleted"
+_MARKS = pa.array(["true", "false", None])
 
 #: What Debezium writes for a large value that an update of PostgreSQL did not touch, in text.
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -132,12 +133,14 @@ def _flat(fields: Sequence[Field], columns: Sequence[pa.Array]) -> Opened:
     rows = columns[: len(fields)]
     if marks.null_count == len(marks):
         return Opened(rows)
-    is_delete = pc.fill_null(marks if pa.types.is_boolean(marks.type) else _said(marks), False)
-    return Opened(rows, is_delete if pc.any(is_delete).as_py() else None)
-
-
-def _said(marks: pa.Array) -> pa.Array:
-    return pc.equal(marks.cast(pa.string()), "true")
+    is_delete, errors = marks, dict[int, Unfit]()
+    if not pa.types.is_boolean(marks.type):
+        is_delete = pc.equal(marks.cast(pa.string()), "true")
+        is_other = pc.invert(pc.is_in(marks.cast(pa.string()), value_set=_MARKS))
+        reason = "it is neither true nor false"
+        errors = {each: Unfit(_DELETED, reason) for each in _indices(is_other)}
+    is_delete = pc.fill_null(is_delete, False)
+    return Opened(rows, is_delete if pc.any(is_delete).as_py() else None, errors)
 
 
 def plain_instead(names: Collection[str]) -> Unfit | None:

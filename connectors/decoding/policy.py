@@ -6,7 +6,7 @@ The same for the tail and the tierer. A format is a ``RecordReader`` (``connecto
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import itemgetter
 from typing import Any, Protocol
@@ -153,6 +153,7 @@ class TableDecoder:
     ) -> None:
         self._table = table
         self._policy = binding.on_error
+        self._boundary = binding.boundary
         self._schema = schema
         self._arrow = decoded_schema(schema, binding)
         self._records = records
@@ -174,7 +175,8 @@ class TableDecoder:
         """Decode one batch of ``RAW_SCHEMA``; rows keep its order.
 
         A null value is a tombstone: no row, under any policy. A record that does not decode is a row with
-        NULLs under policy ``null``, and counted as skipped under ``skip``, as are those that the binding skips.
+        NULLs under policy ``null``, and counted as skipped under ``skip``, as are those that the binding skips. Rows
+        before its boundary are left out, and counted as expired.
 
         Raises:
             UndecodableRecord: policy ``fail``; names the first such record of the batch.
@@ -221,6 +223,12 @@ class TableDecoder:
             rows=count, skipped=len(batch) - tombstones - count, tombstones=tombstones
         )
         rows = self._rows(batch, payload)
+        boundary = self._boundary
+        expired = None if boundary is None else boundary.expired(rows, self._schema)
+        if expired is not None:
+            rows = rows.filter(pc.invert(expired))
+            count = expired.true_count
+            outcomes = replace(outcomes, rows=outcomes.rows - count, expired=count)
         return Decoded(rows, outcomes, writer_ids=portion.writer_ids)
 
     def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:

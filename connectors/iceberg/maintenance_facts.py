@@ -37,6 +37,7 @@ from planner.maintenance.facts import (
 )
 from planner.names import TableName
 from planner.seam.resolver import line_above
+from planner.tiering.layout import PartitionTerm
 
 #: Field id of ``file_path`` in position delete files (Iceberg spec, "Reserved Field IDs").
 _FILE_PATH_ID = 2147483546
@@ -98,6 +99,12 @@ class MaintenanceReader:
             versions_ms=tuple(each.timestamp_ms for each in metadata.metadata_log),
             needs_watermark=bool(line_above(facts.history, head.snapshot_id)),
             files=self._files(loaded, table, head),
+            schema=pin.schema,
+            terms=tuple(
+                PartitionTerm(field.name, field.source_id, str(field.transform))
+                for field in metadata.spec().fields
+            ),
+            boundary=None if pin.watermark is None else pin.watermark.boundary,
         )
 
     def _files(self, loaded: Table, table: TableName, head: Snapshot) -> HeadFiles:

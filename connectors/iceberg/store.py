@@ -36,7 +36,14 @@ from planner.column_statistics import UuidStatistics, uuid_statistics
 from planner.errors import CutExpired, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
-from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter, position_of
+from planner.reading.filters import (
+    EVERY_FILE,
+    EVERYTHING,
+    Bounds,
+    FileSpan,
+    ScanFilter,
+    position_of,
+)
 from planner.schema import TableSchema
 from planner.seam.cut import ColdSlice, Pin, PinReference
 from planner.seam.snapshots import Retained
@@ -307,6 +314,13 @@ class IcebergStore:
             return 0
         with self._reading(cold):
             return self._plan.count_rows(cold)
+
+    def bounds(self, cold: ColdSlice, name: str) -> Bounds | None:
+        if cold.snapshot_id is None:
+            return None
+        column = next(each for each in cold.schema.columns if each.name == name)
+        with self._reading(cold):
+            return self._plan.bounds(cold, column)
 
     def file_positions(
         self, cold: ColdSlice, rows: ScanFilter = EVERYTHING

@@ -23,6 +23,7 @@ from planner.maintenance.steps import (
     Compaction,
     Expiry,
     OrphanRemoval,
+    RowExpiry,
     Situation,
     Step,
     StepResult,
@@ -35,7 +36,7 @@ from planner.names import TableName
 IN_VAIN_S = 3_600.0
 #: A backlog that grew all this time is told.
 GROWS_S = 3_600.0
-#: How long a step is left out for which another writer was first, in a loop: it would be first again.
+#: How long a step is left out for which another writer was first, in a loop: it would be first again. One over old rows: ``IN_VAIN_S``.
 CONFLICT_S = 60.0
 #: Another writer may be first several times in a row.
 _CONFLICTS = 5
@@ -156,7 +157,9 @@ class MaintenanceJob:
         try:
             result = self._take(table, step, loop)
         except StalePlan as error:
-            table.out_until_s[type(step)] = loop.clock() + CONFLICT_S
+            # Rows that are too old may be a rewrite of much of the table, in vain each time.
+            wait_s = IN_VAIN_S if isinstance(step, RowExpiry) else CONFLICT_S
+            table.out_until_s[type(step)] = loop.clock() + wait_s
             loop.tell(events.RoundRefused(table.name, error))
             return None
         except (RequestError, Inconsistent, ColdStoreUnavailable) as error:
@@ -175,10 +178,11 @@ class MaintenanceJob:
     ) -> None:
         """Leave out a step that the others need not wait for; raise the error of another.
 
-        Orphans need other tables to be read, and a right to delete; an expiry makes the room that a rewrite lacks.
+        Orphans need other tables to be read, and a right to delete; an expiry makes the room that a rewrite
+        lacks, as one of old rows may be.
         """
         passes = (
-            isinstance(step, OrphanRemoval)
+            isinstance(step, OrphanRemoval | RowExpiry)
             or (isinstance(step, Expiry) and isinstance(error, BadBinding))
             or (isinstance(step, Compaction) and isinstance(error, ColdStoreUnavailable))
         )

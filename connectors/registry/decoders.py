@@ -236,6 +236,10 @@ class Decoders:
         steps = conversions(before, after)
         if steps is None or not isinstance(binding.format, AvroFormat):
             return None
+        boundary = binding.boundary
+        if boundary is not None and not boundary.is_of_same_records(before, after):
+            # Rows that were left out under the one are rows under the other.
+            return None
         if binding.upsert is not None:
             # Which change came before each is not known of rows that were read otherwise.
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Protocol
 
 import pyarrow as pa
@@ -127,10 +127,15 @@ class Comparer:
         )
         # Under policy ``fail`` no publish has a record that does not decode: report it, do not raise.
         self._fails = pin.binding.on_error == "fail"
-        binding = replace(pin.binding, on_error="skip") if self._fails else pin.binding
+        # Which rows are too old is told apart here: they are an outcome of their own.
+        binding = replace(pin.binding, boundary=None)
+        if self._fails:
+            binding = replace(binding, on_error="skip")
+        self._boundary = pin.binding.boundary
         tiered = pin.schema
         if segment.schema_id is not None:
             tiered = with_units(audit.schemas[segment.schema_id], pin.binding)
+        self._schema = tiered
         self.decoder = decoder_for(str(pin.table), tiered, binding)
         self._tiered = {column.field_id: column for column in tiered.columns}
         self._columns: tuple[Column, ...] = ()
@@ -155,8 +160,9 @@ class Comparer:
         # Joined as booleans: the values themselves are a hundred megabytes.
         tombstones = records[KAFKA_VALUE].is_null().combine_chunks()
         skipped = self._skips(window)
+        expired = keys[:0]
         if self._columns:
-            rows = self._decoded(records)
+            rows, expired = self._by_age(window, self._decoded(records))
             expected = Keyed.of(window.keys(rows), self._projected(rows))
         else:
             may_be_row = pc.invert(pc.or_(tombstones, pc.is_in(keys, value_set=skipped)))
@@ -167,7 +173,7 @@ class Comparer:
         )
         missing = differences.missing
         if not self._columns and len(missing):
-            missing = self._with_row(window, keys, records, missing)
+            missing, expired = self._with_row(window, keys, records, missing)
         find = partial(self._cold.find, tally, window)
         find(differences.duplicated, Kind.DUPLICATE, "cold has more than one row each")
         if not self._compacted:
@@ -175,10 +181,10 @@ class Comparer:
         find(
             differences.unexpected,
             Kind.OUTCOME,
-            "cold has rows of records that are tombstones or do not decode",
+            "cold has rows of records that are tombstones, are too old or do not decode",
         )
         find(
-            self._unaccounted(keys, tombstones, skipped, expected.keys),
+            self._unaccounted(keys, tombstones, skipped, expected.keys, expired),
             Kind.OUTCOME,
             "the records do not decode, yet the watermark is above them under error policy fail",
         )
@@ -193,13 +199,21 @@ class Comparer:
             f"cold holds other values than the log, in {', '.join(differences.columns)}",
         )
         count = len(expected.keys) - (len(differences.missing) - len(missing))
-        dropped = tombstones.true_count
-        skips = len(keys) - dropped - count
-        tally.outcomes += Outcomes(rows=count, skipped=skips, tombstones=dropped)
+        dropped, old = tombstones.true_count, len(expired)
+        skips = len(keys) - dropped - count - old
+        tally.outcomes += Outcomes(rows=count, skipped=skips, tombstones=dropped, expired=old)
 
     def _decoded(self, records: pa.Table) -> pa.Table:
         batches = records.to_batches() or [pa.RecordBatch.from_pylist([], records.schema)]
         return pa.Table.from_batches([self.decoder.decode(batch).rows for batch in batches])
+
+    def _by_age(self, window: Window, rows: pa.Table) -> tuple[pa.Table, pa.Array]:
+        """Return the rows that are not too old, and the keys of those that are."""
+        boundary = self._boundary
+        old = None if boundary is None else boundary.expired(rows, self._schema)
+        if old is None:
+            return rows, window.keys(rows.slice(0, 0))
+        return rows.filter(pc.invert(old)), window.keys(rows.filter(old))
 
     def _projected(self, rows: pa.Table) -> pa.Table:
         """Read rows by field id, as cold does: a column added after they were tiered is null."""
@@ -215,17 +229,24 @@ class Comparer:
 
     def _with_row(
         self, window: Window, keys: pa.Array, records: pa.Table, missing: pa.Array
-    ) -> pa.Array:
-        """Return those of ``missing`` whose record decodes to a row: the others have another outcome."""
-        rows = self._decoded(records.filter(pc.is_in(keys, value_set=missing)))
-        return missing.filter(pc.is_in(missing, value_set=window.keys(rows)))
+    ) -> tuple[pa.Array, pa.Array]:
+        """Return those of ``missing`` whose record decodes to a row, and those whose row is too old."""
+        decoded = self._decoded(records.filter(pc.is_in(keys, value_set=missing)))
+        rows, expired = self._by_age(window, decoded)
+        return missing.filter(pc.is_in(missing, value_set=window.keys(rows))), expired
 
     def _unaccounted(
-        self, keys: pa.Array, tombstones: pa.Array, skipped: pa.Array, expected: pa.Array
+        self,
+        keys: pa.Array,
+        tombstones: pa.Array,
+        skipped: pa.Array,
+        *others: pa.Array,
     ) -> pa.Array:
-        if not self._fails or len(keys) == tombstones.true_count + len(expected):
+        accounted = tombstones.true_count + sum(map(len, others))
+        if not self._fails or len(keys) == accounted:
             return keys[:0]
-        return without(without(keys.filter(pc.invert(tombstones)), expected), skipped)
+        left = without(keys.filter(pc.invert(tombstones)), skipped)
+        return reduce(without, others, left)
 
     def _skips(self, window: Window) -> pa.Array:
         """Return the keys of the records of the window that a person gave up."""

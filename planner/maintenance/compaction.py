@@ -18,13 +18,18 @@ MIN_INPUT_FILES = 5
 DELETED_SHARE = 0.3
 #: So many delete files on one data file are read with it each time.
 MAX_DELETE_FILES = 5
+#: Target files that are rewritten together at least. Each file is below ``MIN_FILE_SHARE`` of one, so four of them fill three, while
+#: two groups of two come out as they were.
+MIN_GROUP_TARGETS = 3
+#: A step of more is one of all there is; Iceberg's options are 64 bits.
+_MAX_BUDGET_BYTES = 2**62
 #: Partitions of a step. Each is a Spark job of its own however little it reads, and a term of the step's filter.
 MAX_PARTITIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """``budget_bytes`` is about what one step may read, and no less than two target files: fewer never fill one.
+    """``budget_bytes`` is about what one step may read, and no less than ``MIN_GROUP_TARGETS`` target files.
 
     A data file with ``max_delete_files`` or more is rewritten.
     """
@@ -38,9 +43,16 @@ class CompactionRules:
         cls, target_bytes: int, step_bytes: float, files: Sequence[FileSize]
     ) -> CompactionRules:
         """Let all delete files go where what they touch fits in one step: without any, readers list files by themselves."""
-        budget = max(2 * target_bytes, int(step_bytes))
+        budget = max(MIN_GROUP_TARGETS * target_bytes, int(step_bytes))
+        budget = min(budget, _MAX_BUDGET_BYTES)
         touched = sum(file.bytes for file in files if file.delete_files)
         return cls(target_bytes, budget, 1 if touched <= budget else MAX_DELETE_FILES)
+
+    def group_bytes(self, cores: int | None) -> int:
+        """Return how much is rewritten together; with ``cores`` that it may take, each writes about one file of the target size."""
+        if cores is None:
+            return self.budget_bytes
+        return min(self.budget_bytes, self.target_bytes * max(MIN_GROUP_TARGETS, cores))
 
     def is_small(self, file: FileSize) -> bool:
         return file.bytes < int(MIN_FILE_SHARE * self.target_bytes)

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.names import TableName
+from planner.schema import TableSchema
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.snapshots import History, Snapshot
+from planner.tiering.layout import PartitionTerm
 
 #: Values of the fields of a table's spec, in its order, as its manifests have them.
 PartitionValues = tuple[object, ...]
@@ -74,7 +77,8 @@ class MaintenanceFacts:
     """``log`` says since when each snapshot was the main branch's head, in order; a rollback names one twice.
 
     ``versions_ms`` is when each older metadata file of the log was written, oldest first. ``needs_watermark``: the
-    head does not carry the watermark that it stands on.
+    head does not carry the watermark that it stands on. ``terms`` are the fields of the table's spec, ``boundary`` is the
+    watermark's.
     """
 
     table: TableName
@@ -87,6 +91,9 @@ class MaintenanceFacts:
     versions_ms: tuple[int, ...] = ()
     needs_watermark: bool = False
     files: HeadFiles = HeadFiles()
+    schema: TableSchema | None = None
+    terms: tuple[PartitionTerm, ...] = ()
+    boundary: RetentionBoundary | None = None
 
     @property
     def foreign_rewrites(self) -> Iterator[Snapshot]:

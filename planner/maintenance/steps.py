@@ -1,6 +1,6 @@
 """What is due at a table: steps with their reason and their cost, most worthwhile first. Facts in, decision out.
 
-Rewrites come first. Then the watermark is committed anew where they lie above it, then snapshots expire, then files go that
+Rows that are too old come first, then rewrites. Then the watermark is committed anew where they lie above it, then snapshots expire, then files go that
 belong to none.
 """
 
@@ -28,7 +28,10 @@ from planner.maintenance.options import (
     MaintainOptions,
     parse_maintain,
 )
+from planner.maintenance.retention import due_boundary
+from planner.schema import Column
 from planner.seam.binding import MAINTAIN_MODE, count_property
+from planner.seam.boundary import RetentionBoundary
 from planner.tiering.triggers import DEFAULT_TARGET_FILE_BYTES, TARGET_FILE_BYTES
 
 #: Iceberg's own properties, "Table properties".
@@ -45,6 +48,21 @@ FOREIGN_MS = 8 * 24 * 3_600_000
 #: Files of commits under way are younger; and a rollback finds its files for as long.
 ORPHAN_AGE_MS = 3 * 24 * 3_600_000
 _BETWEEN_ORPHANS_MS = 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class RowExpiry:
+    """Delete the rows before a boundary of ``column``, and move the boundary there, in one commit."""
+
+    boundary: RetentionBoundary
+    column: Column
+    score: float = 1.0
+    cost_bytes: int = 0
+    backlog: int = 1
+
+    @property
+    def reason(self) -> str:
+        return f"rows before {self.boundary.text} in {self.column.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +192,19 @@ class OrphanRemoval:
     backlog: int = 1
 
 
-Step = Compaction | ManifestRewrite | LogLength | WatermarkRenewal | Expiry | OrphanRemoval
+Step = (
+    RowExpiry
+    | Compaction
+    | ManifestRewrite
+    | LogLength
+    | WatermarkRenewal
+    | Expiry
+    | OrphanRemoval
+)
 
 #: How people name each step.
 TITLES: dict[type[Step], str] = {
+    RowExpiry: "expire rows",
     Compaction: "compact files",
     ManifestRewrite: "rewrite manifests",
     LogLength: "keep metadata files",
@@ -263,7 +290,18 @@ def plan_upkeep(facts: MaintenanceFacts, situation: Situation) -> Upkeep:
         withheld += [f"{TITLES[type(step)]}: {foreign}" for step in rewrites]
         rewrites = ()
     removals, why = _removals(facts, options, situation)
-    return Upkeep((*rewrites, *log, *removals), (*withheld, *why), options, backlog)
+    # It is asked for by properties of its own, so no upgrade begins to delete rows.
+    aging = [*_aging(facts, options, situation)]
+    return Upkeep((*aging, *rewrites, *log, *removals), (*withheld, *why), options, backlog)
+
+
+def _aging(
+    facts: MaintenanceFacts, options: MaintainOptions, situation: Situation
+) -> Iterator[RowExpiry]:
+    boundary = due_boundary(facts, options.pin_grace_s, situation.now_ms)
+    column = None if boundary is None or facts.schema is None else boundary.column(facts.schema)
+    if boundary is not None and column is not None:
+        yield RowExpiry(boundary, column)
 
 
 def _rewrites(

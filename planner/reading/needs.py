@@ -32,7 +32,7 @@ from planner.statement.row_expression import TIMES, is_of_one_row
 MOST_ANY_ROWS = 10_000
 _WHOLE_NUMBERS = ("INTEGER", "BIGINT")
 
-_INT32 = range(1 << 31)
+_INT32 = range(-(1 << 31), 1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,9 @@ class StatementNeeds:
     their values: by the others nothing is filtered, ordered, joined or grouped. ``equals_zero``: a column may be compared
     with a zero for equality, so -0.0 and 0.0 must be told to be equal.
 
-    Of one table: ``count_only`` counts its rows and does nothing else; any ``any_rows`` of its rows answer the statement
-    (None: it depends on more); ``plain_scan`` makes each row of the answer of one row, and it ``tells_time`` if these depend
+    Of one table: ``count_only`` counts its rows and does nothing else; ``extremes`` are the folded names of the columns whose
+    least and greatest values answer it, with its number of rows (none: it needs more); any ``any_rows`` of its rows answer
+    the statement (None: it depends on more); ``plain_scan`` makes each row of the answer of one row, and it ``tells_time`` if these depend
     on when it is asked. ``shared`` are tables of which another side is read, too.
     ``offset_bound`` are tables with a condition on partition or offset at each position that names them.
     """
@@ -54,6 +55,7 @@ class StatementNeeds:
     compared: frozenset[str] | None = None
     equals_zero: bool = True
     count_only: bool = False
+    extremes: frozenset[str] = frozenset()
     any_rows: int | None = None
     plain_scan: bool = False
     tells_time: bool = False
@@ -68,11 +70,13 @@ class StatementNeeds:
         is_of_table = len(tables) == 1 and _is_of_one_table(node)
         plain_scan = is_of_table and _is_plain_scan(node)
         keys = [table.key for table in tables]
+        columns = _named(nodes, ())
         return cls(
-            columns=_named(nodes, ()),
+            columns=columns,
             compared=_named(nodes, _UNCOMPARING),
             equals_zero=any(map(_may_equal_zero, nodes)),
             count_only=is_of_table and _is_bare_count(node),
+            extremes=_extremes(node) if is_of_table and columns else frozenset(),
             any_rows=_any_rows(node) if is_of_table else None,
             plain_scan=plain_scan,
             tells_time=plain_scan and any(map(_tells_time, nodes)),
@@ -90,20 +94,25 @@ class StatementNeeds:
 
 def name_of_count(document: Node) -> str:
     """Return the name of a bare count's only column, as DuckDB has it."""
-    name: str = statement(document)["node"]["select_list"][0]["alias"]
-    return name or "count_star()"
+    return _name_of(statement(document)["node"]["select_list"][0])
 
 
 def with_counted(document: Node, rows: int) -> Node:
-    """Return a bare count that counts ``rows`` more than its table has; its column keeps type and name."""
+    """Return a statement whose counts of its table have ``rows`` more; columns keep types and names."""
     copy = copied(document)
-    items = statement(copy)["node"]["select_list"]
-    count = items[0]
     more = constant(rows, "INTEGER" if rows in _INT32 else "BIGINT")
-    items[0] = call("+", {**count, "alias": ""}, more, is_operator=True) | {
-        "alias": name_of_count(document)
-    }
+    node = statement(copy)["node"]
+    node["select_list"] = [
+        call("+", {**item, "alias": ""}, more, is_operator=True) | {"alias": _name_of(item)}
+        if _is_count(item)
+        else item
+        for item in node["select_list"]
+    ]
     return copy
+
+
+def _name_of(count: Node) -> str:
+    return count["alias"] or "count_star()"
 
 
 def _is_of_one_table(node: Node) -> bool:
@@ -139,6 +148,39 @@ def _is_bare_count(node: Node) -> bool:
         and not node["modifiers"]
         and len(node["select_list"]) == 1
         and _is_count(node["select_list"][0])
+    )
+
+
+def _extremes(node: Node) -> frozenset[str]:
+    """Return the columns whose least and greatest values answer a query, with the number of rows; none: it needs more.
+
+    So each item of its list is a count by itself, or an expression over ``min`` and ``max`` of columns.
+    """
+    if any(node[clause] for clause in CLAUSES) or node["modifiers"]:
+        return frozenset()
+    arguments: list[Node] = []
+    columns = 0
+    for item in node["select_list"]:
+        for below in () if _is_count(item) else nodes_below(item):
+            if _is_extreme(below):
+                arguments += below["children"]
+            elif not _needs_its_row_alone(below):
+                return frozenset()
+            columns += kind_of(below) == "COLUMN_REF"
+    paths = [argument["column_names"] for argument in arguments]
+    # A name of several parts may be a struct's field.
+    is_plain = columns == len(paths) and all(len(path) == 1 for path in paths)
+    return frozenset(fold(path[0]) for path in paths) if is_plain else frozenset()
+
+
+def _is_extreme(node: Node) -> bool:
+    """Whether a node is ``min`` or ``max`` of a column, of all rows."""
+    return (
+        kind_of(node) == "FUNCTION"
+        and fold(node["function_name"]) in ("min", "max")
+        and not any(map(node.get, ("schema", "catalog", "filter", "distinct")))
+        and not node["order_bys"]["orders"]
+        and [kind_of(child) for child in node["children"]] == ["COLUMN_REF"]
     )
 
 

@@ -6,7 +6,7 @@ statement as all rows of its side would.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -15,7 +15,15 @@ import pyarrow as pa
 from planner.errors import UnknownTable, not_for_keyed
 from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION, Side
 from planner.offsets import OffsetRange
-from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter, needed_ranges
+from planner.reading.extremes import ROWS, extreme_rows, extremes_of
+from planner.reading.filters import (
+    EVERY_FILE,
+    EVERYTHING,
+    Bounds,
+    FileSpan,
+    ScanFilter,
+    needed_ranges,
+)
 from planner.reading.needs import StatementNeeds
 from planner.schema import TableSchema
 from planner.seam.cut import Pin, TableCut
@@ -36,7 +44,7 @@ class ColdMode(Enum):
     """How the cold rows of a cut are read."""
 
     NONE = auto()
-    #: By their number alone, which manifests tell.
+    #: By what manifests tell of them alone: their number, least and greatest values.
     COUNTED = auto()
     #: All rows of the snapshot, including rows that came from no record.
     WHOLE = auto()
@@ -96,9 +104,11 @@ class TableRead:
 
     ``tail`` are the records of the log, one range a partition. ``any_rows``: any so many rows will do;
     with ``newest_first``, they come before older ones. ``since_us``: no records before that time, microseconds since 1970.
-    ``rows``: others may be left out. ``cold_rows`` is the number of rows that are ``COUNTED``. ``is_divisible``: shares of
-    it answer the statement, one after the other; such an answer ``tells_time`` if it depends on when it is asked. ``key``
-    are the names of a keyed table's key columns, where its tail is read: changes, of which the newest of each key decides.
+    ``rows``: others may be left out. ``cold_rows`` is the number of rows that are ``COUNTED``; where ``extremes`` are
+    needed, columns, ``cold_extremes`` is a SELECT of rows that have their least and greatest values (empty: of none), and
+    ``cold_rows`` how many more there are. ``is_divisible``: shares of it answer the statement, one after the other; such an
+    answer ``tells_time`` if it depends on when it is asked. ``key`` are the names of a keyed table's key columns, where its
+    tail is read: changes, of which the newest of each key decides.
     """
 
     side: Side
@@ -107,6 +117,8 @@ class TableRead:
     cold_ranges: tuple[OffsetRange, ...] = ()
     files: FileSpan = EVERY_FILE
     cold_rows: int = 0
+    extremes: tuple[str, ...] = ()
+    cold_extremes: str = ""
     tail: tuple[OffsetRange, ...] = ()
     since_us: int | None = None
     any_rows: int | None = None
@@ -127,22 +139,31 @@ class TableRead:
 
     @property
     def cold_names(self) -> tuple[str, ...] | None:
-        """The columns of files that are read; None: all. Beside changes also the key."""
+        """The columns of files that are read; None: all. Beside changes also the key, and the partition of its row."""
         names = self.columns.names
-        return None if names is None else (*dict.fromkeys((*names, *self.key)),)
+        if names is None or not self.key:
+            return names
+        return (*dict.fromkeys((*names, *self.key, KAFKA_PARTITION)),)
 
     @property
     def scans_cold(self) -> bool:
         """Whether files of the snapshot are read."""
         return self.cold in (ColdMode.WHOLE, ColdMode.RANGES)
 
-    def counted(self, rows: int | None) -> TableRead:
-        """Return what is read where ``rows`` are all cold ones; None: only reading tells."""
-        return (
-            replace(self, cold=ColdMode.WHOLE)
-            if rows is None
-            else replace(self, cold_rows=rows)
-        )
+    def counted(self, rows: int | None, bounds_of: Callable[[str], Bounds | None]) -> TableRead:
+        """Return what is read where ``rows`` are all cold ones, and files have these bounds; None: only reading tells."""
+        if rows is None:
+            return replace(self, cold=ColdMode.WHOLE)
+        if not (rows and self.extremes):
+            return replace(self, cold_rows=rows)
+        columns = {}
+        for name in self.extremes:
+            bounds = bounds_of(name)
+            column = None if bounds is None else extremes_of(bounds)
+            if column is None:
+                return replace(self, cold=ColdMode.WHOLE)
+            columns[name] = column
+        return replace(self, cold_rows=rows - ROWS, cold_extremes=extreme_rows(columns))
 
     def with_tail(self, least_rows: int) -> TableRead:
         """Return what is read once at least ``least_rows`` of the tail are in memory: enough of them need no others.
@@ -248,8 +269,10 @@ def plan_read(
         # Both sides lease the same rows of the tail.
         read = replace(read, tail=cut.new_hot if side.has_tail else ())
     is_plain = is_open and cut.increment is None and cut.is_cold_whole and not read.key
-    if is_plain and needs.count_only and side.has_cold:
-        read = replace(read, cold=ColdMode.COUNTED)
+    if is_plain and side.has_cold and (needs.count_only or needs.extremes):
+        names = tuple(name for name in cut.cold.schema.names if fold(name) in needs.extremes)
+        if len(names) == len(needs.extremes):
+            read = replace(read, cold=ColdMode.COUNTED, extremes=names)
     read = replace(
         read,
         any_rows=needs.any_rows if is_plain else None,

@@ -10,23 +10,25 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import pyarrow as pa
 
-from planner.errors import BadBinding
+from planner.errors import BadBinding, ShapeMismatch
 from planner.names import (
     CLUSTER_NAME,
     KAFKA_ERROR,
     KAFKA_KEY,
     KAFKA_VALUE,
+    RESERVED_IN_CHANGES,
     Envelope,
     TableName,
     shell_word,
     topic_address,
 )
 from planner.schema import Column, EpochUnit, TableSchema, field_id_if_any, nested_paths
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.formats import (
     FORMATS,
     JsonFormat,
@@ -36,7 +38,6 @@ from planner.seam.formats import (
     one_of,
 )
 from planner.seam.keys import (
-    KEY_FIELDS,
     KEY_OPTIONS,
     MODE,
     UPSERT_OPTIONS,
@@ -45,6 +46,7 @@ from planner.seam.keys import (
     Upsert,
     change_schema,
 )
+from planner.seam.watermark import Watermark
 from planner.type_text import type_text
 
 OnError = Literal["fail", "null", "skip"]
@@ -55,6 +57,10 @@ FORMAT = "thermocline.format"
 ON_ERROR = "thermocline.on_error"
 MAX_TAIL_ROWS = "thermocline.max_tail_rows"
 MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
+
+#: Which rows are too old (see planner.maintenance.retention). Programs that know no boundary refuse a table with one.
+RETENTION_DAYS = "thermocline.retention_days"
+RETENTION_COLUMN = "thermocline.retention_column"
 
 #: Properties below are for the tierer alone and change no row (see planner.tiering.triggers).
 TIER_PREFIX = "thermocline.tier."
@@ -67,6 +73,8 @@ PIN_GRACE_S = MAINTAIN_PREFIX + "pin_grace_s"
 DEFAULT_PIN_GRACE_S = 7_200
 #: More is no number of seconds that anything lasts.
 _MAX_DIGITS = 12
+#: Of 2^63. Python refuses to read thousands.
+_MAX_DIGITS_64 = 19
 
 #: Mirror of the head's watermark text; never trusted alone (see planner.seam.resolver).
 MIRROR = "thermocline.watermark"
@@ -87,10 +95,10 @@ class Binding:
     """How the records of a topic become rows of a table.
 
     ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
-    ``skips`` are (partition, offset) of records that become no row, even if they decode. They come from the watermark,
-    not from properties: both sides of a seam read them from the same snapshot. ``key``: keys of records fill a column, or
-    those of a keyed table's key. ``upsert``: the table is keyed.
-    ``table_uuid`` is that of the table it was read from, and decides no row.
+    ``skips`` are (partition, offset) of records that become no row, even if they decode; records whose row is before
+    ``boundary`` become none either. Both come from the watermark (``under``), not from properties: both sides of a seam
+    read them from the same snapshot. ``key``: keys of records fill a column, or those of a keyed table's key. ``upsert``: the
+    table is keyed. ``table_uuid`` is that of the table it was read from, and decides no row.
     """
 
     topic: str
@@ -101,6 +109,7 @@ class Binding:
     skips: tuple[tuple[int, int], ...] = ()
     kafka: str = ""
     key: RecordKey | None = None
+    boundary: RetentionBoundary | None = None
     table_uuid: str = field(default="", compare=False)
     upsert: Upsert | None = None
 
@@ -113,6 +122,12 @@ class Binding:
     def envelope(self) -> Envelope:
         """What is around rows in the records' values."""
         return "none" if self.upsert is None else self.upsert.envelope
+
+    def under(self, mark: Watermark | None) -> Binding:
+        """Return the binding with what a watermark says of records; None: as properties alone have it."""
+        if mark is None:
+            return replace(self, skips=(), boundary=None)
+        return replace(self, skips=mark.skipped, boundary=mark.boundary)
 
     @property
     def address(self) -> str:
@@ -142,7 +157,7 @@ class Binding:
         return shape == shape_under(self, 1) and self.format.reads_as_at_first(schema)
 
     def properties(self) -> dict[str, str]:
-        """The table properties of this binding; ``parse_binding`` reads them back equal, without skips."""
+        """The table properties of this binding; ``parse_binding`` reads them back equal, but for what a watermark says."""
         properties = {
             TOPIC: self.topic,
             FORMAT: self.format.name,
@@ -192,7 +207,9 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         return None
     record_format = FORMATS[one_of(table, properties, FORMAT, tuple(FORMATS), JsonFormat.name)]
     own = (*_OPTIONS, *record_format.options)
-    options = (*own, *KEY_OPTIONS, *UPSERT_OPTIONS, MAX_TAIL_ROWS, MAX_TAIL_BYTES, MIRROR)
+    retention = (RETENTION_DAYS, RETENTION_COLUMN)
+    sizes = (MAX_TAIL_ROWS, MAX_TAIL_BYTES)
+    options = (*own, *KEY_OPTIONS, *UPSERT_OPTIONS, *sizes, *retention, MIRROR)
     for key in properties:
         if (
             key.startswith("thermocline.")
@@ -203,7 +220,9 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
             what = f"unknown property {key}; known are {', '.join(names)} and {last}."
             raise bad_property(table, key, what)
     has_no_key = properties.keys().isdisjoint(KEY_OPTIONS)
-    upsert = Upsert.parse(table, properties)
+    is_plain = properties.get(MODE) in (None, "append")
+    is_plain = is_plain and properties.keys().isdisjoint(UPSERT_OPTIONS)
+    upsert = None if is_plain else Upsert.parse(table, properties)
     return Binding(
         topic=properties[TOPIC],
         format=record_format.parse(table, properties),
@@ -227,15 +246,19 @@ def _cluster(table: TableName, properties: Mapping[str, str]) -> str:
 def count_property(
     table: TableName, properties: Mapping[str, str], key: str, *, least: Literal[0, 1] = 1
 ) -> int | None:
-    """Read a whole number, ``least`` at least; None where the table does not say. Raises BadBinding for another text."""
+    """Read a whole number of 64 bits, ``least`` at least; None where the table does not say. Raises BadBinding for another text."""
     text = properties.get(key)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) < least:
+    digits = text.lstrip("0") if text.isascii() and text.isdigit() else None
+    if digits is not None and (len(digits) > _MAX_DIGITS_64 or int(digits or 0) >= 2**63):
+        what = f"property {key} has {len(text)} digits; it must be a whole number below 2^63."
+        raise bad_property(table, key, what)
+    if digits is None or int(digits or 0) < least:
         limit = "above 0" if least else "from 0 on"
         what = f"property {key} is {text!r}; it must be a whole number {limit}."
         raise bad_property(table, key, what)
-    return int(text)
+    return int(digits or 0)
 
 
 def promised_s(properties: Mapping[str, str]) -> int | None:
@@ -251,8 +274,9 @@ def promised_s(properties: Mapping[str, str]) -> int | None:
 
 
 def decoding_key(schema: TableSchema, binding: Binding) -> str:
-    """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips."""
-    return f"{schema.fingerprint}.{binding.shape}{binding.format.beyond_shape}"
+    """Name the decoding of a table's records: schema with all accepted names, policies, decoder version, skips, boundary."""
+    boundary = "" if binding.boundary is None else binding.boundary.key
+    return f"{schema.fingerprint}.{binding.shape}{binding.format.beyond_shape}{boundary}"
 
 
 def decoded_schema(schema: TableSchema, binding: Binding) -> pa.Schema:
@@ -265,7 +289,7 @@ def check_keyed(table: str, schema: TableSchema, binding: Binding) -> None:
 
     Raises:
         BadBinding: the table has no key now, or another one than it was bound with; a column of it is optional, or of a type
-            that has no equality of its own; or bad records would be rows.
+            that has no equality of its own; a column has a name of ours; or bad records would be rows.
     """
     upsert = binding.upsert
     if upsert is None:
@@ -289,6 +313,12 @@ def check_keyed(table: str, schema: TableSchema, binding: Binding) -> None:
             f"the table's identifier fields are {now}, and it was bound with the key {then}, which its rows are one each "
             f"of; set the identifier fields back, or make another table for another key."
         )
+    for each in schema.columns:
+        if each.name.lower() in RESERVED_IN_CHANGES:
+            raise bad(
+                f"column {each.name} has a name that changes of a keyed table use; give it another one.",
+                column=each.name,
+            )
     columns = upsert.columns(schema)
     if len(columns) != len(upsert.key):
         raise bad("a field inside a column is part of the key; only whole columns can be.")
@@ -320,21 +350,17 @@ def check_mode(table: str, binding: Binding, mode: Mode) -> None:
         )
 
 
-def check_same_key(table: str, binding: Binding, key: tuple[int, ...]) -> None:
-    """Check that a table's rows are one for each key of its binding; ``key`` is that of its watermark.
-
-    Raises:
-        BadBinding: the key was changed, with the identifier fields.
-    """
-    if binding.upsert is not None and binding.upsert.key != key:
-        ids = ",".join(map(str, key))
-        raise BadBinding(
-            f"{table}: property {KEY_FIELDS} is {binding.upsert.properties[KEY_FIELDS]}, but the table's rows are one for each "
-            f"key of the fields {ids}, by its watermark; set it and the identifier fields back, or replace all rows by those "
-            f"of the new key: `thermocline rebuild {shell_word(table)}`.",
-            table=table,
-            property=KEY_FIELDS,
-        )
+def shape_mismatch(table: str, binding: Binding, shape: str) -> ShapeMismatch:
+    """Return the error of a table whose rows below the watermark were decoded with another ``shape``."""
+    way = "shape accept" if binding.upsert is None else "rebuild"
+    return ShapeMismatch(
+        f"{table}: rows below the watermark were decoded with shape {shape}, the binding now asks for {binding.shape} (decoder "
+        f"version, error policy, JSON mode, epoch units or floors changed, or how a keyed table's keys and changes are read); "
+        f"restore the table properties, or move the shape on purpose with `thermocline {way} {shell_word(table)}`.",
+        table=table,
+        held=shape,
+        asked=binding.shape,
+    )
 
 
 def _not_a_key(column: Column) -> str:

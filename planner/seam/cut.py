@@ -27,7 +27,7 @@ from planner.errors import (
 from planner.names import TableName, shell_word, topic_name
 from planner.offsets import OffsetRange, OffsetVector
 from planner.schema import TableSchema
-from planner.seam.binding import TOPIC, Binding, check_same_key
+from planner.seam.binding import TOPIC, Binding, shape_mismatch
 from planner.seam.watermark import Watermark
 
 
@@ -241,11 +241,13 @@ def plan_cut(pin: Pin, bounds: LogBounds | None) -> TableCut:
         ClusterChanged, TopicRecreated: the log is not the one the watermark names.
         TailGap: the log starts above the watermark, records were lost before they were tiered.
         LogTruncated: the watermark is above the log end, or a partition of it is gone.
+        ShapeMismatch: as ``check_same_changes``.
     """
     if pin.watermark is None or pin.binding is None or bounds is None:
         if pin.watermark is not None or bounds is not None:
             raise ValueError("bounds come with a bound table, and only then")
         return cold_cut(pin)
+    check_same_changes(pin)
     ranges = check_log(pin.table, pin.watermark, bounds)
     hot_ranges = tuple(item for item in ranges if item.start < item.stop)
     measured = {each.partition: each.leader_epoch for each in bounds.partitions}
@@ -259,17 +261,24 @@ def plan_cut(pin: Pin, bounds: LogBounds | None) -> TableCut:
 
 
 def cold_cut(pin: Pin) -> TableCut:
-    """Cut the pinned snapshot alone, without the log. The cut ends at the watermark.
-
-    Raises:
-        BadBinding: as ``check_same_key``.
-    """
-    if pin.binding is not None and pin.watermark is not None:
-        check_same_key(str(pin.table), pin.binding, pin.watermark.key)
+    """Cut the pinned snapshot alone, without the log. The cut ends at the watermark."""
     cold = ColdSlice(pin.table, pin.metadata_location, pin.snapshot_id, pin.schema)
     mark = pin.watermark
     hot = None if mark is None else HotSlice(mark.address, mark.topic_id, ())
     return TableCut(pin.table, pin.table_uuid, cold, pin.binding, mark, hot)
+
+
+def check_same_changes(pin: Pin) -> None:
+    """Check that a keyed table's tail has the keys of its rows: read in another way, a key would have two rows.
+
+    Raises:
+        ShapeMismatch: what decides on its rows was changed. The snapshot alone is as it was.
+    """
+    mark, binding = pin.watermark, pin.binding
+    if binding is None or mark is None or binding.upsert is None:
+        return
+    if not binding.gives_rows_of(mark.shape, pin.schema):
+        raise shape_mismatch(str(pin.table), binding, mark.shape)
 
 
 def check_log(

@@ -50,7 +50,8 @@ class TailFacts:
 #: and skipped was decided by people (planner.repairs), skips by hand only. ``schema_ids`` is how many the ledger of a
 #: table of Avro records has, ``schema_era`` how often a person let ids mean other schemas. The five before these are of the
 #: moment the statement runs, not of the cut: ``tail_read_offsets`` are what this server has in memory of ``tail_offsets``, and
-#: ``tail_rest_s`` is about how long the rest of all partitions takes, NULL where it is not being read.
+#: ``tail_rest_s`` is about how long the rest of all partitions takes, NULL where it is not being read. Rows whose column
+#: ``expired_field_id`` has a time before ``expired_before`` aged out, NULL where none did; the column's name may be hidden.
 SEAM_SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -74,6 +75,8 @@ SEAM_SCHEMA = pa.schema(
         pa.field("tail_rest_s", pa.float64()),
         pa.field("schema_ids", pa.int32()),
         pa.field("schema_era", pa.int32()),
+        pa.field("expired_before", pa.timestamp("us", "UTC")),
+        pa.field("expired_field_id", pa.int32()),
     ]
 )
 
@@ -89,6 +92,7 @@ def seam_rows(
     rest_s = None if tail is None else tail.rest_s(spans)
     form = cut.binding.format
     ledger = form.ledger if isinstance(form, AvroFormat) else None
+    boundary = mark.boundary
     return [
         {
             "topic": mark.address,
@@ -117,6 +121,8 @@ def seam_rows(
             "tail_rest_s": rest_s,
             "schema_ids": None if ledger is None else len(ledger.fingerprints),
             "schema_era": None if ledger is None else ledger.era,
+            "expired_before": None if boundary is None else boundary.before_us,
+            "expired_field_id": None if boundary is None else boundary.field_id,
         }
         for partition, start, end in spans
     ]

@@ -28,7 +28,15 @@ from planner.errors import BadParameter, CutExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.binding import decoding_key
-from planner.seam.cut import HotSlice, LogBounds, Pin, PinReference, TableCut, cold_cut
+from planner.seam.cut import (
+    HotSlice,
+    LogBounds,
+    Pin,
+    PinReference,
+    TableCut,
+    check_same_changes,
+    cold_cut,
+)
 from planner.seam.watermark import Watermark, as_int, as_str, era_after
 from planner.statement.references import AtClause, CutKey
 
@@ -213,10 +221,12 @@ def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut
     Raises:
         CutExpired: the topic was created again, or the log does not hold all records between snapshot and end; or the table is
             keyed and the snapshot newer than the cut.
+        ShapeMismatch: as ``check_same_changes``.
     """
     mark = pin.watermark
     if mark is None:
         raise ValueError(f"{pin.table} has no topic")
+    check_same_changes(pin)
     if mark.mode == "upsert" and not is_at_or_below(mark, end):
         raise expired(
             pin.table,
@@ -251,6 +261,17 @@ def ended(cut: TableCut, end: OffsetVector) -> TableCut:
     return replace(
         cut, hot=replace(cut.hot, ranges=ranges), until=OffsetVector.of(stops.items())
     )
+
+
+def check_not_expired(cut: TableCut, time_us: int) -> None:
+    """Refuse a moment whose rows are before the boundary of the cut's watermark: microseconds since 1970, UTC.
+
+    Raises:
+        CutExpired: they left cold and tail.
+    """
+    boundary = None if cut.watermark is None else cut.watermark.boundary
+    if boundary is not None and time_us <= boundary.before_us:
+        raise expired(cut.table, "the table's retention removed the rows of that time")
 
 
 def same_snapshot(entry: CutEntry, pin: Pin) -> TableCut:

@@ -2,9 +2,9 @@
 
 The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority.
 Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2
-has skipped records and is written only where there are some: a reader that does not know them would show them
-(docs/decisions/0007-ways-out.md). Version 3 is that of keyed tables: a reader that does not know them would show every change as
-a row (docs/decisions/0049-keyed-tables.md).
+has skipped records; version 3 has the boundary of retention, too, or the key of a keyed table. Each is written only where it is
+needed: a reader that does not know what it has would show rows that are none (docs/decisions/0007-ways-out.md,
+docs/decisions/0048-row-retention.md), or every change as a row (docs/decisions/0049-keyed-tables.md).
 Absent is never zero: a missing text is an error of the caller, not an empty watermark.
 
 One key for all that a record's decoding depends on: equal keys make equal rows of equal bytes.
@@ -25,6 +25,7 @@ from typing import Any
 from planner.errors import WatermarkUnreadable
 from planner.names import topic_address
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.keys import Mode
 
 
@@ -36,14 +37,16 @@ def era_after(mark: Watermark, decoding: str) -> str:
     """
     if mark.decoding == decoding:
         return mark.era
-    text = f"{decoding}:{mark.next.items}"
+    # Of a later boundary cold has fewer rows below the same offsets: that is another era.
+    boundary = "" if mark.boundary is None else mark.boundary.key
+    text = f"{decoding}:{mark.next.items}{boundary}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 #: Key of the text in the snapshot summary.
 SUMMARY_KEY = "thermocline.watermark"
 
-#: Without skipped records, and with them; of keyed tables.
+#: Without skipped records, with them, and with a boundary or a key.
 TEXT_VERSIONS = (1, 2, 3)
 
 #: Texts longer than this are compressed: every metadata.json repeats every retained summary.
@@ -56,6 +59,7 @@ _COMPRESSED_PREFIX = "z:"
 
 #: The outcomes of the first texts. A later one is written where there are some, so other texts stay as they are.
 _COUNTED_ALWAYS = ("rows", "dead", "skipped", "tombstones")
+#: Outcomes that people are told also where there are none.
 _SAID_ALWAYS = ("rows", "skipped", "tombstones")
 
 
@@ -63,8 +67,8 @@ _SAID_ALWAYS = ("rows", "skipped", "tombstones")
 class Outcomes:
     """Counts of outcomes in a range. Every committed record has exactly one outcome.
 
-    Of a keyed table's publish ``rows`` and ``deletes`` are the newest changes of their keys, ``superseded`` the others; of
-    changes that were only decoded, none are.
+    ``expired`` decoded to rows that are too old (``planner.seam.boundary``). Of a keyed table's publish ``rows`` and ``deletes``
+    are the newest changes of their keys, ``superseded`` the others; of changes that were only decoded, none are.
 
     Texts, metrics, messages and reports walk these fields: a new outcome is one more of them.
     """
@@ -73,6 +77,7 @@ class Outcomes:
     dead: int = 0
     skipped: int = 0
     tombstones: int = 0
+    expired: int = 0
     superseded: int = 0
     deletes: int = 0
 
@@ -89,9 +94,9 @@ class Outcomes:
 
     @property
     def bad(self) -> int:
-        """Count the records that became neither a row, nor a change, nor a tombstone."""
+        """Count the records that became neither a row, nor a change, nor a tombstone, for a fault of theirs."""
         changes = self.rows + self.superseded + self.deletes
-        return self.records - changes - self.tombstones
+        return self.records - changes - self.tombstones - self.expired
 
     def folded(self, rows: int, deletes: int) -> Outcomes:
         """Return the outcomes of the same records once changes are folded: so many are the newest of their key."""
@@ -141,6 +146,7 @@ class Watermark:
     ``outcomes`` counts the commit that carries this text, not the table. ``decoding`` and ``era`` are those of the
     newest publish (``planner.seam.watermark``), both empty where a program that did not know them wrote the text.
     ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
+    ``boundary``: rows before it are in neither cold nor tail; it never goes back.
     ``kafka`` is the binding's: a name in settings, which is no part of the text. ``mode`` is that of the table's rows,
     ``key`` are the ids of the columns that a keyed table has one row of.
     """
@@ -160,6 +166,7 @@ class Watermark:
     decoding: str = ""
     era: str = ""
     publish: LastPublish | None = None
+    boundary: RetentionBoundary | None = None
     kafka: str = field(default="", compare=False)
     mode: Mode = "append"
     key: tuple[int, ...] = ()
@@ -203,15 +210,15 @@ class Watermark:
         return tuple((skip.partition, skip.offset) for skip in self.skips)
 
     def same_decisions(self, other: Watermark) -> bool:
-        """Whether both have the same decisions of people and the same decoding: a tierer carries them on."""
-        decided = attrgetter("shape", "gaps", "accepted", "skips")
+        """Whether both have the same decisions of people, decoding and boundary: a tierer carries them on."""
+        decided = attrgetter("shape", "gaps", "accepted", "skips", "boundary")
         return bool(decided(self) == decided(other))
 
 
 def format_watermark(watermark: Watermark) -> str:
     """Write the text form: canonical JSON, compressed above 4 KB."""
     document: dict[str, Any] = {
-        "v": 3 if watermark.mode == "upsert" else 2 if watermark.skips else 1,
+        "v": _version(watermark),
         "cluster": watermark.cluster_id,
         "topics": {
             watermark.topic: {
@@ -227,12 +234,14 @@ def format_watermark(watermark: Watermark) -> str:
         "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
         **_counts(watermark.outcomes),
     }
-    if watermark.key:
+    if watermark.mode == "upsert":
         document["key"] = list(watermark.key)
     if document["v"] > 1:
         document["skips"] = [
             [skip.partition, skip.offset, skip.reason] for skip in watermark.skips
         ]
+    if watermark.boundary is not None:
+        document["boundary"] = [watermark.boundary.field_id, watermark.boundary.before_us]
     if watermark.decoding:
         document["decoding"] = [watermark.decoding, watermark.era]
     if (last := watermark.publish) is not None:
@@ -241,6 +250,12 @@ def format_watermark(watermark: Watermark) -> str:
     if len(text) <= COMPRESS_ABOVE_BYTES:
         return text
     return _COMPRESSED_PREFIX + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _version(watermark: Watermark) -> int:
+    if watermark.boundary is not None or watermark.mode == "upsert":
+        return 3
+    return 2 if watermark.skips else 1
 
 
 def parse_watermark(text: str) -> Watermark:
@@ -299,6 +314,11 @@ def _last_publish(entry: list[Any] | None) -> LastPublish | None:
     return LastPublish(as_int(committed_ms), count, _outcomes(counts))
 
 
+def _boundary(entry: list[Any]) -> RetentionBoundary:
+    field_id, before_us = entry
+    return RetentionBoundary(as_int(field_id), as_int(before_us))
+
+
 def _dense(vector: OffsetVector) -> list[int | None]:
     offsets = vector.as_dict()
     return [offsets.get(partition) for partition in range(max(offsets, default=-1) + 1)]
@@ -348,6 +368,7 @@ def _watermark(document: dict[str, Any]) -> Watermark:
     ((topic, mark),) = document["topics"].items()
     prev = document["prev"]
     decoding, era = document.get("decoding", ("", ""))
+    is_keyed = document["v"] == 3 and "key" in document
     return Watermark(
         cluster_id=as_str(document["cluster"]),
         topic=topic,
@@ -368,8 +389,11 @@ def _watermark(document: dict[str, Any]) -> Watermark:
         ),
         outcomes=_outcomes(document),
         publish=_last_publish(document.get("publish")),
+        boundary=_boundary(document["boundary"])
+        if document["v"] == 3 and not is_keyed
+        else None,
         decoding=as_str(decoding),
         era=as_str(era),
-        mode="upsert" if document["v"] == 3 else "append",
-        key=tuple(map(as_int, document["key"])) if document["v"] == 3 else (),
+        mode="upsert" if is_keyed else "append",
+        key=tuple(map(as_int, document["key"])) if is_keyed else (),
     )

@@ -233,17 +233,20 @@ def _bare(document: Node) -> Iterator[Node]:
                 yield part
 
 
+def _rewrite_postgres_forms(document: Node, sql: str) -> None:
+    """Spare the walk over the tree of a text that has none of these forms, as most have not."""
+    folded = sql.lower()
+    if "to_timestamp" in folded or "pg_catalog" in folded:
+        rewrite_postgres_forms(document)
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """``run`` refuses a tree or changes it in place, by the one fact of the statement that it ``needs`` beside it.
-
-    With ``words``, trees of texts that have none of them are passed over.
-    """
+    """``run`` refuses a tree or changes it in place, by the one fact of the statement that it ``needs`` beside it."""
 
     name: str
     needs: Literal["text", "columns", "relations"]
     run: Callable[[Node, Any], None]
-    words: tuple[str, ...] = ()
 
 
 #: In this order, each at most once. Those that need the text run before what a statement says of its tables is analysed, which
@@ -252,12 +255,7 @@ class Pass:
 PASSES: tuple[Pass, ...] = (
     Pass("gate", "text", lambda document, _: check(document)),
     Pass("date parts", "text", quote_date_parts),
-    Pass(
-        "Postgres forms",
-        "text",
-        lambda document, _: rewrite_postgres_forms(document),
-        words=("pg_catalog", "to_timestamp"),
-    ),
+    Pass("Postgres forms", "text", _rewrite_postgres_forms),
     Pass("dotted names", "columns", readdress),
     Pass("relations", "relations", _read_relations),
 )
@@ -274,11 +272,5 @@ def apply(
     facts = {"text": text, "columns": columns, "relations": relations}
     for each in PASSES:
         fact = facts[each.needs]
-        if fact is None or (each.words and not _has_any(each.words, text)):
-            continue
-        each.run(document, fact)
-
-
-def _has_any(words: tuple[str, ...], text: str | None) -> bool:
-    folded = (text or "").lower()
-    return any(word in folded for word in words)
+        if fact is not None:
+            each.run(document, fact)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.errors import BadBinding, ShapeMismatch
-from planner.names import shell_word
+from planner.errors import BadBinding
 from planner.offsets import OffsetRange, OffsetVector, cut_up, fair_share
-from planner.seam.binding import Binding, check_times
+from planner.seam.binding import Binding, check_times, shape_mismatch
 from planner.seam.cut import LogBounds, Pin, check_log
 from planner.seam.watermark import Watermark
 
@@ -73,16 +72,7 @@ def plan_tiering(
         raise ValueError(f"{pin.table} is not bound to a topic")
     if not pin.binding.gives_rows_of(pin.watermark.shape, pin.schema):
         check_times(str(pin.table), pin.schema, pin.binding)
-        way = "shape accept" if pin.binding.upsert is None else "rebuild"
-        raise ShapeMismatch(
-            f"{pin.table}: rows below the watermark were decoded with shape {pin.watermark.shape}, the binding "
-            f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode, epoch units or floors "
-            f"changed); restore the table properties, or move the shape on purpose with `thermocline {way} "
-            f"{shell_word(pin.table)}`.",
-            table=str(pin.table),
-            held=pin.watermark.shape,
-            asked=pin.binding.shape,
-        )
+        raise shape_mismatch(str(pin.table), pin.binding, pin.watermark.shape)
     untiered = check_log(pin.table, pin.watermark, bounds)
     allowed = max(1, min(budget.max_rows, int(budget.max_bytes / max(bytes_per_offset, 1e-9))))
     if budget.start_rows is not None and sum(map(len, untiered)) > 2 * budget.start_rows:

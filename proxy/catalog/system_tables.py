@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from planner.seam.watermark import Outcomes
 from planner.statement.ast import fold
 from planner.statement.references import TableReference
 from proxy.session import Deadline, Session
@@ -54,12 +55,7 @@ TAILS = pa.schema(
         ("max_tail_rows", pa.int64()),
         ("max_tail_bytes", pa.int64()),
         ("tail_rest_s", pa.float64()),
-        ("published_rows", pa.int64()),
-        ("published_dead", pa.int64()),
-        ("published_skipped", pa.int64()),
-        ("published_tombstones", pa.int64()),
-        ("published_superseded", pa.int64()),
-        ("published_deletes", pa.int64()),
+        *((f"published_{each}", pa.int64()) for each in Outcomes.__dataclass_fields__),
         ("accepted_gap_offsets", pa.int64()),
         ("skipped_records", pa.int64()),
         ("accepted_snapshots", pa.int64()),

@@ -38,6 +38,9 @@ CUT_VARIABLE = "thermocline_cut"
 #: Starts every message of these macros; ``proxy.engine.errors`` knows it.
 REFUSED = "thermocline refused: "
 
+#: The same in front of a table and two partitions that a key of it is in.
+IN_TWO_PARTITIONS = "tc:in two partitions "
+
 
 def _unless(condition: str, why: str, value: str) -> str:
     """Return ``value``, or an error where the condition holds. NULL passes."""

@@ -21,8 +21,9 @@ from planner.names import KAFKA_OFFSET, KAFKA_OP, KAFKA_PARTITION
 from planner.ports import ArrowRelation, SqlRelation
 from planner.reading.plan import ALL_COLUMNS, CONSTANT_NAME, ColumnRead
 from planner.schema import TableSchema
-from planner.sql_text import identifier
+from planner.sql_text import identifier, literal
 from planner.type_text import exact_select, sql_type
+from proxy.engine.macros import IN_TWO_PARTITIONS
 
 _CONSTANT = identifier(CONSTANT_NAME)
 
@@ -43,6 +44,7 @@ class Changes:
     other. ``superseded`` has partition and offset of those that a later one of the cut follows, of the same key.
     """
 
+    table: str
     rows: tuple[SqlRelation, ...]
     superseded: SqlRelation
     key: tuple[str, ...]
@@ -52,19 +54,22 @@ class Changes:
 
         ``cold`` have an older row of some keys, one each at most. A change of its key hides it there, also a delete, and also one
         that the statement does not look for; and of the changes of a key the newest below the cut's end decides. So conditions
-        of the statement, permissions and masks belong above both.
+        of the statement, permissions and masks belong above both. A row whose key has a change in another partition is an
+        error: offsets of two partitions do not say which is newer.
         """
         columns = ", ".join(map(identifier, names))
         if not self.rows:
             return [f"SELECT {columns} FROM ({each})" for each in cold]  # noqa: S608 - our names
         changes = " UNION ALL ".join(each.sql for each in self.rows)
-        by_key = " AND ".join(
-            f"cold.{name} = newer.{name}" for name in map(identifier, self.key)
-        )
-        keys = ", ".join(map(identifier, self.key))
+        key = [identifier(name) for name in self.key]
+        by_key = " AND ".join(f"cold.{name} = newer.{name}" for name in key)
+        own = ", ".join(f"cold.{identifier(name)}" for name in names)
+        # An anti-join would be a tenth faster, and cannot say that a row and its key's change are in two partitions.
         selects = [
-            f"SELECT {columns} FROM ({each}) AS cold ANTI JOIN (SELECT {keys} FROM ({changes})) AS newer "  # noqa: S608
-            f"ON {by_key}"
+            f"SELECT {own} FROM ({each}) AS cold "  # noqa: S608 - our names
+            f"LEFT JOIN (SELECT {', '.join(key)}, {KAFKA_PARTITION} FROM ({changes})) AS newer ON {by_key} "
+            f"WHERE CASE WHEN newer.{KAFKA_PARTITION} IS NULL THEN true "
+            f"WHEN newer.{KAFKA_PARTITION} <> cold.{KAFKA_PARTITION} THEN {self._refusal} ELSE false END"
             for each in cold
         ]
         winners = (
@@ -74,6 +79,11 @@ class Changes:
         )
         return [*selects, winners]
 
+    @property
+    def _refusal(self) -> str:
+        table = literal(f"{IN_TWO_PARTITIONS}{self.table} ")
+        return f"error({table} || cold.{KAFKA_PARTITION} || ' and ' || newer.{KAFKA_PARTITION})::BOOLEAN"
+
 
 @dataclass(frozen=True, slots=True)
 class Relation:
@@ -81,7 +91,7 @@ class Relation:
 
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No sources: no rows. ``access_filter``
     is None where a statement sees all of it. ``reads`` are the columns that the sources have. ``changes``: newer than the sources,
-    which then have the columns of a key too.
+    which then have the key and the partition of their rows, too.
     """
 
     name: str
@@ -101,7 +111,7 @@ class Relation:
         """What the sources have."""
         if self.changes is None or self.reads.names is None:
             return self.arrow
-        names = (*dict.fromkeys((*self.reads.names, *self.changes.key)),)
+        names = (*dict.fromkeys((*self.reads.names, *self.changes.key, KAFKA_PARTITION)),)
         return replace(self, reads=ColumnRead(names), changes=None).arrow
 
     @property

@@ -61,6 +61,8 @@ class TableAnswers:
     clock: Callable[[], float]
     rooms: Rooms
     replica: str = ""
+    #: That of the pin that the newest answer was made from.
+    grace_s: int | None = None
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _named_turn: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)

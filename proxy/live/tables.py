@@ -253,6 +253,7 @@ class LiveTables:
                 table=str(table),
             )
         pin = self._cutter.pin_of(cut)
+        answers.grace_s = pin.grace_s
         pieces: tuple[LivePiece, ...] = ()
         if pin.binding is None:
             written = self._files.plain(pin, text)
@@ -325,14 +326,13 @@ class LiveTables:
                     del self._tables[table, replica]
                 answers.forget()
                 continue
-            expired = answers.expired(clock_s - self._good_s(table))
+            expired = answers.expired(clock_s - self._good_s(answers))
             if expired:
                 self._files.remove(table.catalog, expired)
 
-    def _good_s(self, table: TableName) -> float:
+    def _good_s(self, answers: TableAnswers) -> float:
         """Return for how long an answer is good: what it names of the table itself stays no longer than the grace."""
-        pins = self._pins.pinned([table])
-        grace_s = None if pins is None else pins[table].grace_s
+        grace_s = answers.grace_s
         return self._ttl_s if grace_s is None else min(self._ttl_s, grace_s)
 
     def _run(self) -> None:

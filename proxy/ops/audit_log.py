@@ -1,7 +1,7 @@
 """The audit log: a line of JSON for each statement that ended and each call that failed.
 
 The line names who asked, what and what came of it. It holds the statement's SHA-256 and not its text, unless
-that is wanted: texts hold what people look for.
+that is wanted: texts hold what people look for. One thread writes the lines, so no statement waits for a disk.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import threading
 from collections.abc import Callable
 from datetime import datetime
 
@@ -17,28 +18,34 @@ from planner.errors import FederationError
 from proxy.ops.call_record import CallRecord
 from proxy.session import TicketSummary
 
-#: Where the lines go; who starts the server gives it a handler.
-LOGGER = "thermocline.audit"
-#: A record of the log as it is before it says anything: making one asks for process, thread and caller.
-_EMPTY = logging.LogRecord(LOGGER, logging.INFO, "", 0, "", None, None)
+_log = logging.getLogger(__name__)
+
+#: The lines of so long are written at once: what a killed process loses.
+FLUSH_S = 0.05
+#: Lines wait to be written up to so many characters; then the calls that end wait.
+MAX_CHARS = 16 << 20
+#: After a write that failed, so that a full disk is told once a second.
+_FAILED_S = 1.0
+#: A disk that does not answer keeps the end of the process waiting for so long.
+_DRAIN_S = 10.0
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 #: A name or an address from outside is cut to this in a line.
 _MAX_CHARS = 200
 
 
 class AuditLog:
-    """Writes one line for each record. Thread-safe. ``now`` is the time with its zone."""
+    """Makes one line of each record, without an end. Thread-safe. ``now`` is the time with its zone."""
 
     def __init__(
-        self, logger: logging.Logger, *, with_text: bool, now: Callable[[], datetime]
+        self, put: Callable[[str], None], *, with_text: bool, now: Callable[[], datetime]
     ) -> None:
-        self._logger = logger
+        self._put = put
         self._with_text = with_text
         self._now = now
 
     def write(self, record: CallRecord) -> None:
         """Write a call down that is over; a ``Journal``."""
-        if record.outcome is None or not self._logger.isEnabledFor(logging.INFO):
+        if record.outcome is None:
             return
         about = None
         with contextlib.suppress(FederationError):
@@ -56,7 +63,7 @@ class AuditLog:
             "seconds": round(record.seconds, 6),
             "outcome": record.outcome,
         }
-        self._logger.handle(_Line(_ENCODE(line)))
+        self._put(_ENCODE(line))
 
     def _what(self, about: TicketSummary) -> dict[str, object]:
         fields: dict[str, object] = {
@@ -69,11 +76,91 @@ class AuditLog:
         return fields
 
 
-class _Line(logging.LogRecord):
-    """A line that is its own message; of all else a record may have, no handler of the audit log makes use."""
+class LineWriter(logging.Handler):
+    """Has one thread write lines, in the order they came. Thread-safe; ``close`` writes what is left.
 
-    def __init__(self, text: str) -> None:
-        self.__dict__.update(_EMPTY.__dict__, msg=text)
+    A handler of ``logging``, so that ``logging.shutdown``, by which the process ends itself, writes what is left, too.
+    """
+
+    def __init__(self, write: Callable[[str], None], target: str) -> None:
+        """``write`` takes whole lines, and raises OSError or ValueError; ``target`` says in messages where they go."""
+        super().__init__()
+        self._write = write
+        self._target = target
+        self._changed = threading.Condition(threading.Lock())
+        self._lines: list[str] = []
+        self._chars = 0
+        #: Lines that came and are neither written nor given up.
+        self._pending = 0
+        self._pause_s = FLUSH_S
+        self._is_urgent = self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
+        self._thread.start()
+
+    def createLock(self) -> None:
+        """Have none: ``logging.shutdown`` must not wait for a line that waits for a disk."""
+        self.lock = None
+
+    def put(self, line: str) -> None:
+        """Have a line written soon. Waits where too many wait already. Raises OSError: the log is closed."""
+        with self._changed:
+            while self._chars >= MAX_CHARS and not self._is_closed:
+                self._changed.wait()
+            if self._is_closed:
+                raise OSError(f"the audit log {self._target} is closed")
+            self._lines.append(line)
+            self._chars += len(line)
+            self._pending += 1
+            if len(self._lines) == 1 or self._chars >= MAX_CHARS:
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Write what came until now; give up on a disk that does not answer."""
+        with self._changed:
+            self._is_urgent = True
+            self._changed.notify_all()
+            is_written = self._changed.wait_for(lambda: not self._pending, _DRAIN_S)
+            self._is_urgent = False
+            pending = self._pending
+        if not is_written:
+            self._tell("it does not answer", pending)
+
+    def close(self) -> None:
+        """Write what came, and take no more. Idempotent."""
+        self.flush()
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(_FAILED_S)
+        super().close()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines or self._is_closed)
+                self._changed.wait_for(self._is_due, self._pause_s)
+                lines, self._lines, self._chars = self._lines, [], 0
+                self._changed.notify_all()
+            if not lines:
+                return
+            try:
+                self._write("\n".join([*lines, ""]))
+                self._pause_s = FLUSH_S
+            except (OSError, ValueError) as error:
+                self._pause_s = _FAILED_S
+                self._tell(getattr(error, "strerror", None) or str(error), len(lines))
+            with self._changed:
+                self._pending -= len(lines)
+                self._changed.notify_all()
+
+    def _is_due(self) -> bool:
+        return self._is_urgent or self._is_closed or self._chars >= MAX_CHARS
+
+    def _tell(self, why: str, lines: int) -> None:
+        _log.error(
+            "server.audit_log: %s cannot be written (%s); lines lost: %d",
+            *(self._target, why, lines),
+        )
 
 
 def _who(record: CallRecord) -> dict[str, object]:

@@ -15,6 +15,7 @@ from connectors.table_standings import PartitionStanding, Survey, SurveyedTable
 from connectors.table_survey import TableSurvey
 from planner.names import TableName, cluster_of
 from planner.permissions import FactKinds
+from planner.seam.watermark import Outcomes
 from planner.table_state import CLOSED, UNREAD, TableFigures, state_of
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.system_tables import SYSTEM_SCHEMAS, TAILS, Maker
@@ -303,12 +304,7 @@ def _table_row(
         "max_tail_rows": limits.max_rows,
         "max_tail_bytes": limits.max_bytes,
         "tail_rest_s": rest_s,
-        "published_rows": counts.get("rows"),
-        "published_dead": counts.get("dead"),
-        "published_skipped": counts.get("skipped"),
-        "published_tombstones": counts.get("tombstones"),
-        "published_superseded": counts.get("superseded"),
-        "published_deletes": counts.get("deletes"),
+        **{f"published_{each}": counts.get(each) for each in Outcomes.__dataclass_fields__},
         "accepted_gap_offsets": status.gap_offsets,
         "skipped_records": status.skipped_records,
         "accepted_snapshots": status.accepted_snapshots,

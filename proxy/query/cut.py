@@ -6,8 +6,8 @@ another statement (``planner.seam.time_travel`` decides).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,10 +17,13 @@ from connectors.cuts import PastCuts, WaitFor, current_cuts, cut_pinned, cut_tab
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import (
     BadParameter,
+    ColdStoreUnavailable,
     FederationError,
     Inconsistent,
+    OffsetsExpired,
     SnapshotExpired,
     StalePlan,
+    UnsupportedFile,
     keep_history,
 )
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, Side, TableName
@@ -36,6 +39,7 @@ from planner.seam.time_travel import (
     AtTime,
     AtVersion,
     Moment,
+    check_not_expired,
     ended,
     parse_cut,
     parse_version,
@@ -43,6 +47,7 @@ from planner.seam.time_travel import (
 from planner.statement.references import AtClause, CutKey
 from planner.statement.row_expression import row_of
 from planner.ticket import TicketTable
+from proxy.engine.errors import with_tables
 from proxy.engine.macros import When
 from proxy.engine.relations import Relation
 from proxy.engine.running import working_for, working_user
@@ -50,6 +55,7 @@ from proxy.query.relations import Sources
 from proxy.session import WAITED_FOR_TAIL, Deadline, Session
 
 _ROWS = "rows"
+_GONE = (SnapshotExpired, OffsetsExpired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +228,20 @@ class SnapshotCutter:
         self._bounds.forget()
         self._pins.refresh(table)
 
+    @contextmanager
+    def repinning(self, tables: Collection[TableName]) -> Iterator[None]:
+        """After a file or offsets turned out to be gone, pin again: the client's next try must not meet it.
+
+        What the engine and the store say of files does not say whose they are: it gets the tables' names.
+        """
+        try:
+            yield
+        except (*_GONE, ColdStoreUnavailable, UnsupportedFile) as error:
+            for table in tables if isinstance(error, _GONE) else ():
+                with suppress(FederationError):
+                    self.forget(table)
+            raise with_tables(error, tables) from error
+
     # --- the past ---
 
     def _moment(
@@ -273,6 +293,7 @@ class SnapshotCutter:
         if pin.binding.upsert is not None:
             raise keep_history(table, "AT (TIMESTAMP => ...)")
         cut = cut_tables(self._pins, self._bounds, [table])[table]
+        check_not_expired(cut, moment.time_us)
         return ended(cut, self._first(cut, moment.time_us, deadline))
 
     def _first(self, cut: TableCut, time_us: int, deadline: Deadline) -> OffsetVector:

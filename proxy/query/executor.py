@@ -10,40 +10,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
-from planner.errors import (
-    BadStatement,
-    ColdStoreUnavailable,
-    FederationError,
-    OffsetsExpired,
-    SnapshotExpired,
-    UnsupportedFile,
-    UnsupportedStatement,
-)
+from planner.errors import BadStatement, UnsupportedStatement
 from planner.explain import EXPLAIN_SCHEMA
-from planner.names import TableName
 from planner.reading.needs import name_of_count, with_counted
 from planner.reading.parsed_statement import ParsedStatement
-from planner.reading.plan import TableRead, counted_rows, is_divisible
+from planner.reading.plan import TableRead, counted_rows
 from planner.seam.cut import Pin
 from planner.seam.incremental import format_position
 from planner.seam.time_travel import format_cut
 from planner.sql_text import explained
 from planner.statement.ast import is_constant
 from planner.statement.references import CutKey, ResolvedTable
-from planner.ticket import Ticket, TicketTable, padded
+from planner.ticket import Ticket
 from proxy.access.fairness import PlanningQueue
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
 from proxy.catalog.system_tables import SystemTables
-from proxy.engine.errors import with_tables
-from proxy.engine.macros import When
 from proxy.engine.result import MaterializedResult, Result, StatementStream
 from proxy.engine.running import with_memory, working_for
 from proxy.engine.statement_cache import StatementCache
@@ -52,7 +41,14 @@ from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tabl
 from proxy.query.explain import explain
 from proxy.query.parsing import StatementParser, counting
 from proxy.query.relations import Relations, Signatures, Sources, check_count
-from proxy.query.tickets import Tickets, answer_metadata, context_of, summary, to_ipc
+from proxy.query.tickets import (
+    SessionStatement,
+    Tickets,
+    answer_metadata,
+    context_of,
+    summary,
+    to_ipc,
+)
 from proxy.session import Deadline, Planned, Prepared, Renewed, Session, Stream, TicketSummary
 
 T = TypeVar("T")
@@ -61,26 +57,6 @@ T = TypeVar("T")
 _SHORT_CHARS = 1_000
 #: Seconds: more than a log has to answer in (``connectors.kafka.log.MEASURE_TIMEOUT_S``), rounds of others included.
 _ROUND_S = 10.0
-_GONE = (SnapshotExpired, OffsetsExpired)
-
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    """A statement of a session, checked and resolved. ``hides_count``: its answer must not tell how many records there are."""
-
-    session: Session
-    sql: str
-    parsed: ParsedStatement
-    contract: FreshnessContract
-    path: tuple[str, str]
-    is_explain: bool
-    hides_count: bool
-    #: Microseconds since 1970.
-    time_us: int
-
-    @property
-    def when(self) -> When:
-        return When.at(self.time_us, self.session.zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +101,6 @@ class Statements:
         default_path: tuple[str, str],
     ) -> None:
         self.sources = sources
-        #: How long a ticket is good for. Replaced when the settings are read again.
-        self.ticket_ttl_s = ticket_ttl_s
-        self._tickets = Tickets(secrets)
         self._now_us = now_us
         #: All is open until a policy is put in force.
         self.access = AccessPolicy(sources.engine)
@@ -138,6 +111,7 @@ class Statements:
         self.system = SystemTables()
         self._relations = Relations(sources, self.browser, self.access, self.system)
         self._signatures = Signatures(self._relations)
+        self.tickets = Tickets(secrets, self._relations, ttl_s=ticket_ttl_s)
         self._threads = ThreadPool()
         self._planning = PlanningQueue()
 
@@ -184,24 +158,13 @@ class Statements:
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         planned = self._unseal(session, ticket)
-        until_us = self._good_until_us(self._now_us(), planned.renewable_until_us)
+        until_us = self.tickets.good_until_us(self._now_us(), planned.renewable_until_us)
         again = replace(planned, expires_at_us=max(until_us, planned.expires_at_us))
-        return Renewed(self._tickets.resealed(again, ticket), again.expires_at_us)
-
-    def _good_until_us(self, now_us: int, last_us: int | None) -> int:
-        """Return when a ticket expires that is not to be good beyond ``last_us``."""
-        until_us = now_us + int(self.ticket_ttl_s * 1_000_000)
-        return until_us if last_us is None else min(until_us, last_us)
-
-    def _removable_us(self, tables: Sequence[TableName], planned_us: int) -> int | None:
-        """Return from when on maintenance may remove what a statement names (docs/care.md); None: never."""
-        pins = self.sources.pins.pinned(tables) or {}
-        graces = [pin.grace_s for pin in pins.values() if pin.grace_s is not None]
-        return planned_us + min(graces) * 1_000_000 if graces else None
+        return Renewed(self.tickets.resealed(again, ticket), again.expires_at_us)
 
     def about(self, session: Session, ticket: bytes) -> TicketSummary:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
-        return summary(self._tickets.opened(ticket, user=session.user or "", now_us=0))
+        return summary(self.tickets.opened(ticket, user=session.user or "", now_us=0))
 
     def _in_hand(self, request: _Request) -> _InHand | None:
         """Return a statement that is analysed, described and pinned: with that it is prepared and planned on this thread.
@@ -292,7 +255,7 @@ class Statements:
         return self._planned(request, statement, cuts, columns)
 
     def _planned(
-        self, request: _Request, statement: _Statement, cuts: Cuts, columns: pa.Schema
+        self, request: _Request, statement: SessionStatement, cuts: Cuts, columns: pa.Schema
     ) -> Planned:
         """Seal a cut whose tails are expected."""
         session, parameters = request.session, request.parameters
@@ -300,14 +263,14 @@ class Statements:
         if session.after is not None:
             cuts = cuts.narrowed(session.after, statement.parsed.sides)
             app_metadata = format_position(cuts.by_key.values())
-        ticket = self._ticket(statement, cuts, parameters, cut)
-        sealed = partial(self._tickets.sealed, is_encrypted=statement.hides_count)
+        ticket = self.tickets.of(statement, cuts, parameters, cut)
+        sealed = partial(self.tickets.sealed, is_encrypted=statement.hides_count)
         if statement.is_explain:
             contract = statement.contract
             report = explain(self._relations, session, statement.parsed, cuts, contract, ticket)
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
             return Planned(sealed(ticket), EXPLAIN_SCHEMA, app_metadata.encode())
-        shares = self._split(statement, cuts, ticket)
+        shares = self.tickets.shares(statement, cuts, ticket)
         return Planned(
             sealed(ticket),
             columns.with_metadata(answer_metadata(*shares[:1] or (ticket,)) or None),
@@ -316,13 +279,15 @@ class Statements:
             tuple(map(sealed, shares)),
         )
 
-    def _expect(self, statement: _Statement, cuts: Cuts) -> None:
+    def _expect(self, statement: SessionStatement, cuts: Cuts) -> None:
         """Begin to read the tails of a cut, unless the rows that are there may be enough."""
         if statement.parsed.needs.any_rows is None:
             for expected in cuts.by_key.values():
                 self.sources.tails.expect(expected)
 
-    def _analyse(self, request: _Request, parsed: ParsedStatement | None = None) -> _Statement:
+    def _analyse(
+        self, request: _Request, parsed: ParsedStatement | None = None
+    ) -> SessionStatement:
         """Parse, gate and resolve a statement, unless it was; judge what it tells. Nothing is pinned yet."""
         session, sql, time_us = request.session, request.sql, self._now_us()
         with self._planning.slot(session.payer, sql, request.deadline):
@@ -336,57 +301,15 @@ class Statements:
             )
             if session.is_whole:
                 self.access.check_whole(session, parsed.names)
-            return _Statement(
+            return SessionStatement(
                 session, sql, parsed, contract, path, inner is not None, hides_count, time_us
             )
 
-    def _cut(self, statement: _Statement, deadline: Deadline) -> Cuts:
+    def _cut(self, statement: SessionStatement, deadline: Deadline) -> Cuts:
         """Make one cut of all tables."""
         parsed = statement.parsed
         with self.access.redacting_errors(statement.session, parsed.names):
             return self.cutter.cut(parsed, statement.contract, statement.when, deadline)
-
-    def _ticket(
-        self, statement: _Statement, cuts: Cuts, parameters: pa.RecordBatch | None, cut: str
-    ) -> Ticket:
-        session, parsed = statement.session, statement.parsed
-        last_us = self._removable_us(parsed.names, statement.time_us)
-        return Ticket(
-            sql=statement.sql,
-            tables=tuple(TicketTable.of(cuts.by_key[key], key[1]) for key in parsed.keys),
-            user=session.user or "",
-            time_zone=session.zone,
-            search_path=statement.path,
-            statement_time_us=statement.time_us,
-            expires_at_us=self._good_until_us(statement.time_us, last_us),
-            parameters=None if parameters is None else to_ipc(parameters),
-            granted=self.access.mark(session, parsed.names),
-            side=statement.contract.freshness.side,
-            cut=cut,
-            renewable_until_us=last_us,
-        )
-
-    def _split(self, statement: _Statement, cuts: Cuts, ticket: Ticket) -> tuple[Ticket, ...]:
-        """Return a ticket for each share of an answer; none: it has but one.
-
-        If the caller may not learn counts, there are always as many as it asks for, equally long.
-        """
-        session, parsed = statement.session, statement.parsed
-        is_split = any(is_divisible(parsed.needs, cut) for cut in cuts.by_key.values())
-        if session.max_endpoints == 1 or not is_split:
-            return ()
-        with self.access.redacting_errors(session, parsed.names):
-            reads = self._relations.reads(
-                session, parsed, cuts.by_key, context_of(parsed, ticket)
-            )
-            shares = self._relations.shares(
-                reads,
-                session.max_endpoints,
-                statement_time_us=ticket.statement_time_us,
-                hides_count=statement.hides_count,
-            )
-        tickets = tuple(replace(ticket, share=share) for share in shares)
-        return padded(tickets) if statement.hides_count and tickets else tickets
 
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:
         inner = explained(planned.sql) if planned.answer is not None else planned.sql
@@ -406,17 +329,17 @@ class Statements:
             raise BadStatement("the tables of the statement changed; plan it again.")
 
         def read_on(read: Callable[[], None]) -> None:
-            again = self._repinning(parsed)(read)
+            again = self.cutter.repinning(parsed.names)(read)
             self._on_thread(session, deadline, again, is_repeatable=False)
 
         with (
             contextlib.ExitStack() as stack,
-            self._repinning(parsed),
+            self.cutter.repinning(parsed.names),
             self.access.redacting_errors(session, parsed.names),
         ):
             context = context_of(parsed, planned)
             reads = self._relations.reads(session, parsed, cuts, context, planned.share)
-            counted = counted_rows(reads.values())
+            counted = counted_rows(reads.values()) if parsed.needs.count_only else None
             if counted is not None and not any(read.tail for read in reads.values()):
                 name = name_of_count(parsed.tree)
                 return MaterializedResult.of_count(name, counted, answer_metadata(planned))
@@ -454,7 +377,7 @@ class Statements:
     # --- its steps ---
 
     def _unseal(self, session: Session, ticket: bytes) -> Ticket:
-        return self._tickets.opened(ticket, user=session.user or "", now_us=self._now_us())
+        return self.tickets.opened(ticket, user=session.user or "", now_us=self._now_us())
 
     def _cached_constant(self, session: Session, planned: Ticket) -> MaterializedResult | None:
         """Return the answer of a statement that depends on nothing and was run before; None: of any other."""
@@ -472,17 +395,3 @@ class Statements:
             result = self._run(opened, {}, stack)
             schema = result.schema.with_metadata(answer_metadata(opened.ticket) or None)
             return MaterializedResult(schema, tuple(result))
-
-    @contextlib.contextmanager
-    def _repinning(self, parsed: ParsedStatement) -> Iterator[None]:
-        """After a file or offsets turned out to be gone, pin again: the client's next try must not meet it.
-
-        What the engine and the store say of files does not say whose they are: it gets the table's name.
-        """
-        try:
-            yield
-        except (*_GONE, ColdStoreUnavailable, UnsupportedFile) as error:
-            for table in parsed.names if isinstance(error, _GONE) else ():
-                with contextlib.suppress(FederationError):
-                    self.cutter.forget(table)
-            raise with_tables(error, parsed.names) from error

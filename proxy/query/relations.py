@@ -99,7 +99,7 @@ class Relations:
         context: StatementContext | None,
         share: ReadShare | None = None,
     ) -> dict[ResolvedTable, TableRead]:
-        """Decide what is read of every table; cold rows that are only counted are counted.
+        """Decide what is read of every table; what manifests tell of cold rows that are not read is looked up.
 
         No rows are left out without ``context``, which has the parameters. ``share``: no rows but those of that share of the
         one table.
@@ -122,7 +122,10 @@ class Relations:
                 share=share,
             )
             if read.cold is ColdMode.COUNTED:
-                read = read.counted(self.sources.store.count_rows(cut.cold))
+                read = read.counted(
+                    self.sources.store.count_rows(cut.cold),
+                    partial(self.sources.store.bounds, cut.cold),
+                )
             reads[table] = read
         return reads
 
@@ -240,10 +243,12 @@ class Relations:
         elif read.cold is ColdMode.RANGES:
             scan = sources.store.scan(cut.cold, read.rows, span=read.files)
             rows.append(scan.within(read.cold_ranges, read.since_us))
+        elif read.cold_extremes:
+            rows.append(SqlRelation(read.cold_extremes, is_native=True))
         changes = None
         if tail is not None and read.key:
             assert tail.superseded is not None  # noqa: S101 - as of every keyed table
-            changes = Changes(tail.relations, tail.superseded, read.key)
+            changes = Changes(str(cut.table), tail.relations, tail.superseded, read.key)
         elif tail is not None and read.tail:
             hot = tail.relations[::-1] if read.newest_first else tail.relations
             is_new = cut.increment is not None and not cut.increment.is_everything

@@ -1,22 +1,34 @@
-"""Tickets as a server gives them out and takes them back: signed, encrypted where need be, and remembered."""
+"""Tickets as a server gives them out and takes them back: what they hold, signed, encrypted where need be, and remembered."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from planner.errors import BadTicket
+from planner.names import TableName
 from planner.reading.parsed_statement import ParsedStatement
-from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, seal, unseal
+from planner.reading.plan import is_divisible
+from planner.ticket import (
+    MAX_TICKET_BYTES,
+    Ticket,
+    TicketTable,
+    padded,
+    redeemable,
+    seal,
+    unseal,
+)
 from proxy.engine.macros import When
 from proxy.engine.statement_cache import StatementCache
-from proxy.query.relations import StatementContext
-from proxy.session import TicketSummary
+from proxy.query.cut import Cuts, FreshnessContract
+from proxy.query.relations import Relations, StatementContext
+from proxy.session import Session, TicketSummary
 
 #: Key of the cut's text in the metadata of a result's schema.
 CUT_METADATA = "thermocline.cut"
@@ -32,16 +44,97 @@ _MAX_BYTES = MAX_TICKET_BYTES + len(_PREFIX) + 16
 _MAX_PARTITIONS = 16
 
 
+@dataclass(frozen=True, slots=True)
+class SessionStatement:
+    """A statement of a session, checked and resolved. ``hides_count``: its answer must not tell how many records there are."""
+
+    session: Session
+    sql: str
+    parsed: ParsedStatement
+    contract: FreshnessContract
+    path: tuple[str, str]
+    is_explain: bool
+    hides_count: bool
+    #: Microseconds since 1970.
+    time_us: int
+
+    @property
+    def when(self) -> When:
+        return When.at(self.time_us, self.session.zone)
+
+
 class Tickets:
     """Thread-safe. The first of ``secrets`` signs, any is taken.
 
     A ticket's bytes are read once; whose it is and until when is checked each time.
     """
 
-    def __init__(self, secrets: Sequence[bytes]) -> None:
+    def __init__(self, secrets: Sequence[bytes], relations: Relations, *, ttl_s: float) -> None:
+        #: How long a ticket is good for. Replaced when the settings are read again.
+        self.ttl_s = ttl_s
+        self._relations = relations
         self._secrets = tuple(secrets)
         self._cipher = TicketCipher(self._secrets)
         self._cache = StatementCache(_MAX_CACHED)
+
+    def of(
+        self,
+        statement: SessionStatement,
+        cuts: Cuts,
+        parameters: pa.RecordBatch | None,
+        cut: str,
+    ) -> Ticket:
+        """Return the ticket of a planned statement; ``cut`` is its text, empty where it is not told."""
+        session, parsed = statement.session, statement.parsed
+        last_us = self._removable_us(parsed.names, statement.time_us)
+        return Ticket(
+            sql=statement.sql,
+            tables=tuple(TicketTable.of(cuts.by_key[key], key[1]) for key in parsed.keys),
+            user=session.user or "",
+            time_zone=session.zone,
+            search_path=statement.path,
+            statement_time_us=statement.time_us,
+            expires_at_us=self.good_until_us(statement.time_us, last_us),
+            parameters=None if parameters is None else to_ipc(parameters),
+            granted=self._relations.access.mark(session, parsed.names),
+            side=statement.contract.freshness.side,
+            cut=cut,
+            renewable_until_us=last_us,
+        )
+
+    def shares(
+        self, statement: SessionStatement, cuts: Cuts, ticket: Ticket
+    ) -> tuple[Ticket, ...]:
+        """Return a ticket for each share of an answer; none: it has but one.
+
+        If the caller may not learn counts, there are always as many as it asks for, equally long.
+        """
+        session, parsed = statement.session, statement.parsed
+        is_split = any(is_divisible(parsed.needs, cut) for cut in cuts.by_key.values())
+        if session.max_endpoints == 1 or not is_split:
+            return ()
+        relations = self._relations
+        with relations.access.redacting_errors(session, parsed.names):
+            reads = relations.reads(session, parsed, cuts.by_key, context_of(parsed, ticket))
+            shares = relations.shares(
+                reads,
+                session.max_endpoints,
+                statement_time_us=ticket.statement_time_us,
+                hides_count=statement.hides_count,
+            )
+        tickets = tuple(replace(ticket, share=share) for share in shares)
+        return padded(tickets) if statement.hides_count and tickets else tickets
+
+    def good_until_us(self, now_us: int, last_us: int | None) -> int:
+        """Return when a ticket expires that is not to be good beyond ``last_us``."""
+        until_us = now_us + int(self.ttl_s * 1_000_000)
+        return until_us if last_us is None else min(until_us, last_us)
+
+    def _removable_us(self, tables: Sequence[TableName], planned_us: int) -> int | None:
+        """Return from when on maintenance may remove what a statement names (docs/care.md); None: never."""
+        pins = self._relations.sources.pins.pinned(tables) or {}
+        graces = [pin.grace_s for pin in pins.values() if pin.grace_s is not None]
+        return planned_us + min(graces) * 1_000_000 if graces else None
 
     def sealed(self, ticket: Ticket, *, is_encrypted: bool) -> bytes:
         """Return what the client gets; encrypted, it cannot be read."""

@@ -1,4 +1,4 @@
-"""One tail of a server: its generation, its follower and its status."""
+"""One tail of a server: its generation, its follower and its status; and which tails have a follower."""
 
 from __future__ import annotations
 
@@ -23,6 +23,20 @@ from proxy.tail.segment import LeasedTail
 #: A statement fetches up to this many offsets by itself, as a whole or not at all. More may take longer than it can
 #: wait, so they are followed from the first one: what has arrived stays when the statement ends.
 FETCHED_RECORDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSettings:
+    """Which tails are followed, and for how long.
+
+    ``tables`` are always followed. Others are followed from the first statement until ``idle_s`` without one, at most
+    ``max_tables`` at a time. Rows that tiering took over stay for tickets up to ``keep_s`` old.
+    """
+
+    tables: tuple[TableName, ...] = ()
+    idle_s: float = 600.0
+    max_tables: int = 64
+    keep_s: float = 10.0
 
 
 class PinsInUse:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_PREVIOUS
 from planner.ports import SqlRelation
 from planner.schema import size_of
 
 #: Hidden column of a generation: of the change before of the row's key, in its partition; NULL: the tail has none.
-PREVIOUS = pa.field("kafka_previous", pa.int64())
+PREVIOUS = pa.field(KAFKA_PREVIOUS, pa.int64())
 
 #: Most that tracemalloc counted (CPython 3.11): an entry of a dictionary with its offset, an object for each value of the key.
 _ENTRY_BYTES = 75

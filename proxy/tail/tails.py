@@ -11,7 +11,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
 from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable
-from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
 from planner.seam.cut import HotSlice, Pin, TableCut
@@ -23,6 +22,7 @@ from proxy.tail.budget import OutcomeTally, Packing, Spilling, TailLimits, TailS
 from proxy.tail.fetching import Check, Fetch, Wait
 from proxy.tail.followed_table import (
     FollowedTable,
+    FollowSettings,
     PinsInUse,
     ancestor_of,
     epochs_below,
@@ -49,20 +49,6 @@ _log = logging.getLogger(__name__)
 
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class FollowSettings:
-    """Which tails are followed, and for how long.
-
-    ``tables`` are always followed. Others are followed from the first statement until ``idle_s`` without one, at most
-    ``max_tables`` at a time. Rows that tiering took over stay for tickets up to ``keep_s`` old.
-    """
-
-    tables: tuple[TableName, ...] = ()
-    idle_s: float = 600.0
-    max_tables: int = 64
-    keep_s: float = 10.0
 
 
 @dataclass(eq=False)

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.watermark import Skip, format_watermark
-from tests.fixtures.cold import IcebergCold
+from tests.fixtures.cold import START, IcebergCold
 from tests.harness.builders import FLOWS, vector, watermark
 from thermocline.cli import app
 
@@ -20,14 +21,19 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(iceberg: IcebergCold, tmp_path: Path) -> Run:
+    return command_over(iceberg, tmp_path)
+
+
+def command_over(
+    iceberg: IcebergCold, tmp_path: Path, boundary: RetentionBoundary | None = None
+) -> Run:
     """A table whose rows 0 and 2 are left of three, and nobody can prove what it covers."""
-    mark = watermark(3, 0, prev_snapshot_id=None, skips=(Skip(1, 4, "no JSON"),))
+    skips = (Skip(1, 4, "no JSON"),)
     iceberg.create()
     iceberg.tier([(0, 0, "a", 1), (0, 1, "b", 2), (0, 2, "c", 3)], 3, 0)
     head = iceberg.table().metadata.current_snapshot_id
-    iceberg.tier_text(
-        format_watermark(watermark(3, 0, prev_snapshot_id=head, skips=mark.skips))
-    )
+    mark = watermark(3, 0, prev_snapshot_id=head, skips=skips, boundary=boundary)
+    iceberg.tier_text(format_watermark(mark))
     hidden = iceberg.delete(1)
     iceberg.compact()
     iceberg.expire(hidden)
@@ -88,3 +94,22 @@ def test_a_program_names_every_partition(run: Run, iceberg: IcebergCold) -> None
     document = json.loads(done.stdout)
     assert (document["next"], document["rows"]) == ({"0": 3, "1": 0}, 2)
     assert isinstance(run(answer="y\n").exception, BadParameter)  # it is known now
+
+
+@pytest.mark.parametrize("column", ["kafka_timestamp", "another"])
+def test_rows_that_are_older_than_the_boundary_of_the_tag_stay(
+    iceberg: IcebergCold, tmp_path: Path, column: str
+) -> None:
+    """The table was rolled back to before it moved: the boundary goes back to the oldest row of the column, if that has any."""
+    start_us = int(START.timestamp()) * 1_000_000
+    field_id = 3 if column == "kafka_timestamp" else 99
+    boundary = RetentionBoundary(field_id, start_us + 5_000_000)
+    run = command_over(iceberg, tmp_path, boundary)
+    done = run(answer="y\n")
+    assert done.exit_code == 0, done.output
+    mark = iceberg.store.pin(FLOWS).watermark
+    assert mark is not None
+    after = RetentionBoundary(3, start_us) if field_id == 3 else boundary
+    assert mark.boundary == after
+    line = f"{FLOWS}: rows before {after.text} aged out: no answer has such a record of Kafka"
+    assert line in done.stderr

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
-from connectors.repairs import RepairCommitter, RowsOfHead, covering
+from connectors.repairs import RepairCommitter, covering
+from planner.covering import PartitionRows, RowsOfHead
 from planner.errors import BadParameter, ForeignCommit, TieringConflict, WatermarkMissing
-from planner.repairs import PartitionRows
 from tests.doubles.amending import MemoryRepairCommitter
 from tests.fixtures.cold import ColdHarness, IcebergCold, MemoryCold
 from tests.harness.builders import FLOWS

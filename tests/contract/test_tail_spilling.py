@@ -16,7 +16,7 @@ from planner.errors import TailTooLarge, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from proxy.tail.budget import Spilling, TailSpace
-from proxy.tail.tails import FollowSettings
+from proxy.tail.followed_table import FollowSettings
 from tests.harness.tails import LIMITS, TailHarness
 
 FOLLOWED = FollowSettings(keep_s=0)

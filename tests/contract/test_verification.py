@@ -11,6 +11,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.seam.snapshots import TAG
 from planner.seam.watermark import Outcomes, format_watermark, parse_watermark
 from planner.verification.findings import Fault, Kind
+from tests.doubles.log import MemoryRecord
 from tests.fixtures.verification import Make, VerifiedLake
 
 
@@ -42,6 +43,61 @@ def test_a_sound_table_has_no_findings_and_every_record_one_outcome(lake_of: Mak
         assert report.outcomes == Outcomes(rows=65, skipped=3, tombstones=3)
         assert report.compared_offsets == report.covered_offsets == 71
         assert report.cold_rows == 65
+
+
+#: Of the first record that ``VerifiedLake.produce`` makes, less one.
+FIRST_MS = 1_700_000_000_000
+
+
+def late(verified_lake: VerifiedLake, timestamp_ms: int | None) -> None:
+    value = b'{"host": "late"}'
+    verified_lake.log.append("flows", 0, MemoryRecord(value, timestamp_ms=timestamp_ms))
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_rows_that_aged_out_are_an_outcome_and_no_fault(lake_of: Make, on_error: str) -> None:
+    """Of before the boundary moved, and late ones that never were rows; one without a time stays."""
+    verified_lake = lake_of(on_error=on_error)
+    late(verified_lake, None)
+    verified_lake.produce(10)
+    verified_lake.tier()
+    verified_lake.age(FIRST_MS + 4)
+    late(verified_lake, 0)
+    verified_lake.produce(2)
+    verified_lake.put(None)
+    verified_lake.tier()
+    for with_values in (True, False):
+        report = verified_lake.verify(with_values=with_values, window_rows=3)
+        assert (report.findings, report.changes) == ((), ())
+        assert report.outcomes == Outcomes(rows=10, tombstones=1, expired=4)
+        assert report.cold_rows == 10
+
+
+def test_a_row_that_should_have_aged_out_is_a_fault(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(3)
+    verified_lake.tier()
+    late(verified_lake, 0)
+    rows, _ = verified_lake.rows()
+    verified_lake.age(FIRST_MS + 2)
+    _, mark = verified_lake.rows()
+    assert mark.outcomes == Outcomes(expired=1)
+    verified_lake.publish(rows, replace(mark, outcomes=Outcomes(rows=rows.num_rows)))
+    faults = faults_of(verified_lake)
+    assert faults.keys() == {Kind.OUTCOME}
+    assert faults[Kind.OUTCOME].message == (
+        "partition 0, offset 3: cold has rows of records that are tombstones, are too old or do not decode"
+    )
+
+
+def test_a_row_above_the_boundary_that_went_with_it_is_missing(
+    verified_lake: VerifiedLake,
+) -> None:
+    verified_lake.produce(3)
+    verified_lake.tier(skip=(2,))
+    verified_lake.age(FIRST_MS + 2)
+    faults = faults_of(verified_lake)
+    assert faults.keys() == {Kind.MISSING}
+    assert faults[Kind.MISSING].offsets == OffsetRange(0, 2, 3)
 
 
 def test_a_duplicate_is_named_by_offset_and_file(verified_lake: VerifiedLake) -> None:

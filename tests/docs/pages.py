@@ -43,7 +43,12 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page a user reads. Decisions and rules are for those who change the code."""
-    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs" / "tools").glob("*.md")),
+    ]
 
 
 def linked_pages() -> list[Path]:

@@ -14,6 +14,7 @@ FIGURES = (
     ("sizes", "point, hot key, 100,000 hot rows: through Flight SQL"),
     ("sizes", "point, hot key: DuckDB, hot rows read from Kafka"),
     ("tiering", "tiering, 2 steady of 4 publishes of 8,000,000 rows"),
+    ("concurrency", "hot point, text alone, 16 clients: ours"),
 )
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 

@@ -34,7 +34,7 @@ from planner.names import (
 )
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, ColdTotals
-from planner.reading.filters import EVERY_FILE, EVERYTHING, FileSpan, ScanFilter
+from planner.reading.filters import EVERY_FILE, EVERYTHING, Bounds, FileSpan, ScanFilter
 from planner.repairs import AddedRows
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated
 from planner.seam.binding import MIRROR, Binding, check_keyed
@@ -198,6 +198,10 @@ class MemoryColdStore:
     def count_rows(self, cold: ColdSlice) -> int | None:
         """See ``planner.ports.ColdStore.count_rows``."""
         return self.scan(cold).table.num_rows
+
+    def bounds(self, cold: ColdSlice, name: str) -> Bounds | None:
+        """See ``planner.ports.ColdStore.bounds``. Each row counts as a file."""
+        return Bounds.exact(self.scan(cold).table[name].combine_chunks())
 
     def file_positions(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> None:
         """See ``planner.ports.ColdStore.file_positions``. Nothing here has files."""
@@ -404,7 +408,9 @@ class MemoryColdStore:
                 if file.table_uuid == facts.table_uuid
             }
             schema_id = ids.get(_unmapped(columns), max(ids.values()) + 1)
-            return replace(facts, schema=replace(facts.schema, schema_id=schema_id, columns=columns))
+            return replace(
+                facts, schema=replace(facts.schema, schema_id=schema_id, columns=columns)
+            )
 
         self._change(table, evolved)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from typing import cast
 
 import pyarrow as pa
@@ -167,8 +166,8 @@ def _check_same_table(plan: TieringPlan, facts: TableFacts) -> None:
     binding = parse_binding(facts.table, facts.properties)
     schema = facts.schema if binding is None else with_units(facts.schema, binding)
     value = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)
-    # Skips are the watermark's, which is compared as such.
-    binding = replace(plan.binding, skips=())
+    # What the watermark says is compared as such.
+    binding = plan.binding.under(None)
     schema = plan.pin.schema
     if value != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):
         raise TieringConflict(

@@ -56,6 +56,11 @@ STATEMENTS = (
     ),
     Statement("count", (FLOWS,), "SELECT count(*) FROM flows"),
     Statement(
+        "extremes",
+        (FLOWS,),
+        "SELECT min(n), max(n) - min(n), max(seen), count(*), max(kafka_timestamp), min(price) FROM flows",
+    ),
+    Statement(
         "a look", (FLOWS,), "SELECT * FROM flows LIMIT 3", "SELECT * FROM flows", any_rows=3
     ),
     Statement("filter", (FLOWS,), "SELECT * FROM flows WHERE n > ? OR ratio > 1", parameter=3),

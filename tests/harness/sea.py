@@ -11,10 +11,11 @@ import pyarrow as pa
 from pyiceberg.table import StaticTable
 
 from connectors.iceberg.live.files import LiveFiles
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP
 from planner.offsets import OffsetVector
 from planner.repairs import accept_gap, lost_ranges
 from planner.seam.binding import LIVE_CUT, Binding
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.time_travel import parse_cut
 from planner.seam.watermark import Watermark, format_watermark
 from proxy.live.tables import LiveTables
@@ -22,7 +23,7 @@ from proxy.session import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS
-from tests.harness.published import publish
+from tests.harness.published import age, publish
 from tests.harness.serving import SESSION, forget, serve
 
 BINDING = Binding("flows")
@@ -43,6 +44,10 @@ class Sea:
     now_s: float = 0.0
     #: What the table's snapshots hold, by id.
     covered: dict[int, list[int]] = field(default_factory=dict)
+    #: When records were written, in milliseconds since 1970, and how far rows aged out of snapshots.
+    times_ms: dict[Place, int] = field(default_factory=dict)
+    boundaries: dict[int, RetentionBoundary] = field(default_factory=dict)
+    written: int = 0
 
     def __post_init__(self) -> None:
         self.topic_id = self.log.create_topic("flows", PARTITIONS)
@@ -92,11 +97,15 @@ class Sea:
         self.live.stop()
         forget(self.pins, self.tails)
 
-    def produce(self, partition: int, host: str | None) -> None:
+    def produce(self, partition: int, host: str | None, late: int = 0) -> None:
+        """Write a record whose time is that of ``late`` records ago."""
         value = None if host is None else json.dumps({"host": host, "bytes": 1}).encode()
-        offset = self.log.append("flows", partition, MemoryRecord(value))
+        self.written += 1
+        at_ms = max(0, self.written - late)
+        offset = self.log.append("flows", partition, MemoryRecord(value, timestamp_ms=at_ms))
         if host is not None:
             self.ledger[partition, offset] = host
+            self.times_ms[partition, offset] = at_ms
 
     def abort(self, partition: int) -> None:
         transaction = self.log.begin()
@@ -111,19 +120,44 @@ class Sea:
         before = self.covered[self.head]
         table = self.cold.table()
         names = table.schema().as_arrow()
+        boundary = self.boundaries.get(self.head)
         rows = [
-            {KAFKA_PARTITION: partition, KAFKA_OFFSET: offset, names.names[3]: host, "bytes": 1}
+            {
+                KAFKA_PARTITION: partition,
+                KAFKA_OFFSET: offset,
+                KAFKA_TIMESTAMP: self.times_ms[partition, offset] * 1000,
+                names.names[3]: host,
+                "bytes": 1,
+            }
             for (partition, offset), host in sorted(self.ledger.items())
             if before[partition] <= offset < offsets[partition]
+            and not self.is_old((partition, offset), boundary)
         ]
-        mark = self.mark(offsets, prev_snapshot_id=self.head)
+        mark = self.mark(offsets, prev_snapshot_id=self.head, boundary=boundary)
         publish(table, pa.Table.from_pylist(rows, names), format_watermark(mark))
+        self._stands(offsets, boundary)
+
+    def _stands(self, offsets: list[int], boundary: RetentionBoundary | None) -> None:
+        """Note what the newest snapshot holds."""
         self.covered[self.head] = offsets
+        if boundary is not None:
+            self.boundaries[self.head] = boundary
+
+    def age(self, before_ms: int) -> None:
+        """Have rows age out, unless they did by a later time."""
+        head, boundary = self.head, RetentionBoundary(3, before_ms * 1000)
+        if boundary.is_after(self.boundaries.get(head)):
+            age(self.cold.table(), self.cold.store.pin(FLOWS), boundary.before_us, "age")
+            self._stands(self.covered[head], boundary)
+
+    def is_old(self, at: Place, boundary: RetentionBoundary | None) -> bool:
+        return boundary is not None and self.times_ms[at] * 1000 < boundary.before_us
 
     def compact(self) -> None:
-        before = self.covered[self.head]
+        head = self.head
         if list(self.cold.table().scan().plan_files()):
-            self.covered[self.cold.compact()] = before
+            self.cold.compact()
+            self._stands(self.covered[head], self.boundaries.get(head))
 
     def lose(self, partition: int, before: int) -> None:
         """Retention takes the log's records below ``before``."""
@@ -147,7 +181,7 @@ class Sea:
         for place in self.gap():
             self.ledger.pop(place, None)
         self.cold.tier_text(format_watermark(mark))
-        self.covered[self.head] = [mark.offset(number) for number in range(PARTITIONS)]
+        self._stands([mark.offset(number) for number in range(PARTITIONS)], mark.boundary)
 
     def expire(self) -> None:
         """Somebody's expiry: of all snapshots that no ref names."""
@@ -177,7 +211,9 @@ def rows_of(table: StaticTable) -> dict[Place, str]:
 def expected(sea: Sea, document: dict[str, Any]) -> dict[Place, str]:
     (entry,) = parse_cut(document["properties"][LIVE_CUT]).tables
     assert entry.end is not None
-    ends = entry.end.as_dict()
+    ends, boundary = entry.end.as_dict(), sea.boundaries.get(entry.snapshot_id or 0)
     return {
-        place: host for place, host in sea.ledger.items() if place[1] < ends.get(place[0], 0)
+        place: host
+        for place, host in sea.ledger.items()
+        if place[1] < ends.get(place[0], 0) and not sea.is_old(place, boundary)
     }

@@ -21,20 +21,23 @@ SOON_S = 180
 DRAIN_S = 120
 
 
-def reloadable_configuration(folder: Path, rest: str = "", server: str = "") -> str:
+def reloadable_configuration(
+    folder: Path, rest: str = "", server: str = "", audit_log: str = "off"
+) -> str:
     catalog = "".join(f'{key} = "{value}"\n' for key, value in sqlite_catalog(folder).items())
     return (
         f"[catalogs.lake]\n{catalog}[access]\n"
         f'tls_certificate = "{folder}/server.pem"\ntls_key = "{folder}/server.key"\n'
-        f'[server]\nport = 0\ndrain_s = {DRAIN_S}\naudit_log = "off"\n{server}{rest}'
+        f'[server]\nport = 0\ndrain_s = {DRAIN_S}\naudit_log = "{audit_log}"\n{server}{rest}'
     )
 
 
 class ServerProcess:
     """``thermocline serve`` with its supervisor, and what it says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, audit_log: str = "off") -> None:
         self.folder = folder
+        self.audit_log = audit_log
         self.authority = Authority("the first")
         self.write_certificate()
         self.write("")
@@ -63,7 +66,9 @@ class ServerProcess:
         return self.folder / "thermocline.toml"
 
     def write(self, rest: str, server: str = "") -> None:
-        self.config.write_text(reloadable_configuration(self.folder, rest, server))
+        self.config.write_text(
+            reloadable_configuration(self.folder, rest, server, self.audit_log)
+        )
 
     def write_certificate(self) -> None:
         issued = self.authority.server()

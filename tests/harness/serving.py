@@ -15,10 +15,11 @@ from proxy.query.executor import Statements
 from proxy.query.relations import Sources
 from proxy.session import Session
 from proxy.tail.budget import TailLimits
+from proxy.tail.followed_table import FollowSettings
 from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.readers import local_readers
-from proxy.tail.tails import FollowSettings, Tails
+from proxy.tail.tails import Tails
 from tests.doubles.followers import SteppedFollowers, stepped_readers
 
 SECRET = b"only a test"

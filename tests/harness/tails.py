@@ -23,11 +23,12 @@ from planner.seam.cut import Pin, TableCut, plan_cut
 from planner.seam.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import TailLimits, TailSpace, TailState
+from proxy.tail.followed_table import FollowSettings
 from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.readers import local_readers
 from proxy.tail.segment import LeasedTail
-from proxy.tail.tails import FollowSettings, Tails
+from proxy.tail.tails import Tails
 from tests.doubles.followers import SteppedFollowers, stepped_readers
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.harness.builders import FLOWS, schema

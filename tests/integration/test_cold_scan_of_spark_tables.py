@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import duckdb
 import pytest
 
 from planner.errors import ForeignCommit
 from planner.ports import SqlRelation
+from planner.reading.extremes import extremes_of
 from tests.fixtures.cold import cold_slice
 from tests.fixtures.spark import BoundTable, SparkLake
 
@@ -31,11 +32,24 @@ def read(duck: duckdb.DuckDBPyConnection) -> Read:
     return rows
 
 
+def offsets_by_statistics(table: BoundTable) -> list[int] | None:
+    """Lowest and highest offset by statistics of files."""
+    bounds = table.store.bounds(cold_slice(table.store.pin(table.name)), "kafka_offset")
+    value = None if bounds is None else extremes_of(bounds)
+    return None if value is None else [each.as_py() for each in value]
+
+
+def read_offsets(rows: Sequence[tuple[int, int, str, int]]) -> list[int]:
+    offsets = [row[1] for row in rows]
+    return [min(offsets), max(offsets)]
+
+
 def test_tiered_rows_are_scanned(flows: BoundTable, read: Read) -> None:
     flows.tier(50, 30)
     assert flows.watermark() == {0: 50, 1: 30}
     assert read(flows) == flows.rows()
     assert len(read(flows)) > 0
+    assert offsets_by_statistics(flows) == read_offsets(flows.rows())
 
 
 @pytest.mark.parametrize(
@@ -57,9 +71,14 @@ def test_deletes_and_updates_of_both_modes_are_scanned(
         f"'write.delete.mode'='{mode}', 'write.update.mode'='{mode}')"
     )
     before = len(read(flows))
-    flows.sql("DELETE FROM {t} WHERE kafka_offset IN (3, 4, 5)")
+    flows.sql("DELETE FROM {t} WHERE kafka_offset IN (0, 3, 4, 5)")
     assert len(read(flows)) < before
     assert read(flows) == flows.rows()
+    # Bounds hold for deleted rows, too.
+    is_rewritten = mode == "copy-on-write"
+    assert offsets_by_statistics(flows) == (
+        read_offsets(flows.rows()) if is_rewritten else None
+    )
     flows.sql("UPDATE {t} SET host = 'changed' WHERE kafka_offset BETWEEN 10 AND 12")
     assert flows.watermark() == {0: 50, 1: 30}
     assert read(flows) == flows.rows()

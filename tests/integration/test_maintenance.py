@@ -248,6 +248,10 @@ def test_orphans_go_and_whatever_is_named_or_young_stays(care: Care) -> None:
     young = folder / "data" / "in-flight.parquet"
     young.write_bytes(b"task")
     assert care.maintain() == [OrphanRemoval]
+    jobs = table.session._jsparkSession.sparkContext().statusStore().jobsList(None)
+    of_orphans = {str(jobs.apply(number).name()) for number in range(jobs.size())}
+    # However many there are, the driver has no list of all.
+    assert not any("collectAsList at DeleteOrphanFiles" in each for each in of_orphans)
     assert not gone.exists()
     assert live.exists()
     assert young.exists()

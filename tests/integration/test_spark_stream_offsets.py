@@ -5,6 +5,7 @@ Spark asks the same calls in processes of its own, which ``test_spark_source.py`
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from connectors.spark.errors import unpack
 from connectors.spark.lake.stream import MAX_OFFSETS, LakeStream
+from connectors.spark.maintenance.target import SparkMaintenance
 from planner.errors import (
     BadParameter,
     FederationError,
@@ -19,8 +21,10 @@ from planner.errors import (
     TailGap,
     TopicRecreated,
 )
+from planner.maintenance.steps import RowExpiry
 from planner.names import TableName
 from planner.offsets import OffsetVector
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.incremental import format_position
 from planner.seam.spark_stream import StreamOffset
 from tests.fixtures.kafka import Kafka
@@ -144,6 +148,43 @@ def test_rows_that_were_changed_before_a_batch_is_repeated_come_as_they_are_now(
     assert set(before) - set(repeated) == {(0, 3)}
     assert repeated.pop((1, 4))["host"] == "changed"
     assert all(before[place] == row for place, row in repeated.items())
+
+
+def test_rows_that_aged_out_and_late_ones_are_in_no_batch(
+    tiered_server: TieredServer, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    """By ``seen_at``, in cold and in the tail, whichever of the two a batch is read from."""
+    table, topic = flows
+    stream = stream_of(tiered_server, table)
+    start, end = stream.initialOffset(), stream.latestOffset()
+    before = rows(stream, start, end)
+    schema = tiered_server.lake.store.pin(table).schema
+    [column] = [each for each in schema.columns if each.name == "seen_at"]
+    limit = dt.datetime(2026, 11, 24, 8, 5, tzinfo=dt.UTC)
+    boundary = RetentionBoundary(column.field_id, int(limit.timestamp()) * 1_000_000)
+    spark = tiered_server.spark(table)
+    SparkMaintenance(spark.session, table, lambda _: ()).take(RowExpiry(boundary, column))
+    left = {place: row for place, row in before.items() if row["seen_at"] >= limit}
+    gone = sorted(set(before) - set(left))
+    assert gone == [*((0, at) for at in range(5)), *((1, at) for at in range(20, 25))]
+    again = stream_of(tiered_server, table)
+    assert rows(again, start, end) == left
+    kafka.produce(topic, [record(4), record(30)], partition=0)
+    later = again.latestOffset()
+    (new,) = rows(again, end, later)
+    assert new == (0, 31)
+    sql = f"SELECT kafka_partition AS p, kafka_offset AS o FROM {table} ORDER BY ALL"
+    everything = sorted((*left, new))
+    for _ in range(2):
+        tiered_server.refresh(table)
+        answer = tiered_server.ask(sql)
+        assert (
+            list(zip(answer["p"].to_pylist(), answer["o"].to_pylist(), strict=True))
+            == everything
+        )
+        assert set(rows(stream_of(tiered_server, table), start, later)) == set(everything)
+        assert tiered_server.tier(table).outcomes.expired in (6, 0)
+    assert len(spark.sql("SELECT * FROM {t}")) == len(everything)
 
 
 def test_a_gap_and_a_log_that_lost_records_end_the_query(

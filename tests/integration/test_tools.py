@@ -152,7 +152,7 @@ def test_sqlline_lists_describes_and_asks(server: SqlServer, flows: TableName) -
     script = [
         "!set outputformat csv",
         "!tables lake edr flows",
-        f"!columns {flows.name}",
+        f"SELECT column_name FROM information_schema.columns WHERE table_name = '{flows.name}';",
         'SELECT dst_port, count(*) AS "flows" FROM lake.edr.flows GROUP BY 1 ORDER BY 2 DESC;',
         "SELECT count(DISTINCT kafka_timestamp) > 0 AS has_times FROM lake.edr.flows;",
         "!quit",
@@ -175,8 +175,8 @@ def test_sqlline_lists_describes_and_asks(server: SqlServer, flows: TableName) -
     assert "'443','60'" in lines, done.stdout + done.stderr
     assert "'22','10'" in lines
     assert "'true'" in lines
-    for text in ("flows", "protocol", "dst_port", "kafka_offset"):
-        assert any(f"'{text}'" in line for line in lines), text
+    assert {"'protocol'", "'dst_port'", "'kafka_offset'"} <= set(lines)
+    assert any(line.startswith("'lake','edr','flows','TABLE'") for line in lines)
 
 
 @pytest.fixture(scope="module")
@@ -184,22 +184,24 @@ def superset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of Superset with one user, ``admin``, beside our client."""
     folder = tmp_path_factory.mktemp("superset")
     environment = superset_environment(folder)
-    binaries = python_with("superset", SUPERSET).parent
+    python = python_with("superset", SUPERSET)
+    # Scripts of an environment that was moved name the Python of before.
+    command = (python, "-c", "from superset.cli.main import superset; superset()")
     begin = (
-        ("superset", "db", "upgrade"),
-        ("superset", "fab", "create-admin", "--username", "admin", "--firstname", "a",
+        ("db", "upgrade"),
+        ("fab", "create-admin", "--username", "admin", "--firstname", "a",
          "--lastname", "b", "--email", "a@example.org", "--password", "admin"),
-        ("superset", "init"),
+        ("init",),
     )  # fmt: skip
-    for name, *words in begin:
+    for words in begin:
         done = subprocess.run(
-            [binaries / name, *words], env=environment, capture_output=True, text=True
+            [*command, *words], env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr[-3_000:]
     port = lasting_port()
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [binaries / "gunicorn", "-w", "1", "-k", "gthread", "--threads", "8", "-t", "300",
+            [python, "-m", "gunicorn", "-w", "1", "-k", "gthread", "--threads", "8", "-t", "300",
              "-b", f"127.0.0.1:{port}", "superset.app:create_app()"],
             env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
         )  # fmt: skip

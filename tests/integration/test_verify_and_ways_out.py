@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from connectors.iceberg.maintenance_facts import MaintenanceReader
 from planner.errors import (
     FederationError,
     ForeignCommit,
@@ -22,11 +25,13 @@ from planner.errors import (
     TailGap,
     UndecodableRecord,
 )
+from planner.maintenance.steps import RowExpiry
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer
 from tests.harness.events import EVENT, TYPES, events
+from tests.harness.maintaining import Care
 from thermocline.cli import app, exit_code
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -299,3 +304,71 @@ def test_a_data_file_that_is_lost_for_good_is_rolled_back_and_its_rows_come_from
     assert rows(tiered_server, table) == list(range(25))
     verified = run("verify", table)
     assert (verified.code, verified.error) == (0, None), verified.out
+
+
+def test_rows_leave_cold_and_tail_in_one_commit_and_do_not_come_back(
+    kafka: Kafka, tiered_server: TieredServer, run: Run
+) -> None:
+    topic = kafka.topic()
+    table = tiered_server.bind(
+        topic, [Column(0, "id", pa.int32()), Column(0, "at", pa.timestamp("us"))]
+    )
+    now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+    old = now - dt.timedelta(days=60)
+
+    def produce(*records: tuple[int, dt.datetime | None]) -> None:
+        values = [{"id": at, "at": None if time is None else str(time)} for at, time in records]
+        kafka.produce(topic, [json.dumps(value).encode() for value in values])
+
+    def ids(of: str) -> list[int]:
+        answer = tiered_server.ask(f"SELECT id FROM {of} ORDER BY id")
+        return [int(each) for each in answer["id"].to_pylist()]
+
+    produce(*((at, old) for at in range(4)), (4, None), *((at, now) for at in range(5, 10)))
+    tiered_server.tier(table)
+    spark = tiered_server.spark(table)
+    spark.sql(
+        "ALTER TABLE {t} SET TBLPROPERTIES "
+        "('thermocline.retention_days' = '30', 'thermocline.retention_column' = 'at')"
+    )
+    tiered_server.refresh(table)
+    cut = tiered_server.ask(f"SELECT thermocline_cut() AS cut FROM {table} LIMIT 1")["cut"][0]
+    produce((10, old), (11, now), (12, None))
+    assert ids(str(table)) == [*range(13)]
+
+    with contextlib.closing(MaintenanceReader(tiered_server.settings.catalogs)) as reader:
+        care = Care(spark, reader)
+        care.target.take(care.step(RowExpiry))
+        assert RowExpiry not in map(type, care.steps())
+    # A server goes by its pin, on both sides, and not by a clock.
+    assert ids(str(table)) == [*range(13)]
+    tiered_server.refresh(table)
+    left = [*range(4, 10), 11, 12]
+    assert ids(str(table)) == left
+    produce((13, old), (14, now))
+    assert ids(str(table)) == [*left, 14]
+    outcomes = tiered_server.tier(table).outcomes
+    assert (outcomes.rows, outcomes.expired) == (3, 2)
+    tiered_server.refresh(table)
+    assert ids(str(table)) == [*left, 14]
+
+    verified = run("verify", table, "--json")
+    [report] = verified.document
+    assert (verified.code, report["findings"], report["changed_since_tiering"]) == (0, [], [])
+    assert report["outcomes"] == {
+        "rows": 9,
+        "dead": 0,
+        "skipped": 0,
+        "tombstones": 0,
+        "expired": 6,
+    }
+    # The past is read from its own snapshot, while that is there.
+    then = f"{table} AT (VERSION => '{cut}')"
+    assert ids(then) == [*range(10)]
+    with pytest.raises(adbc.ProgrammingError, match="retention removed the rows of that time"):
+        ids(f"{table} AT (TIMESTAMP => TIMESTAMP '{now - dt.timedelta(days=40)}')")
+    spark.expire_to_one()
+    tiered_server.refresh(table)
+    with pytest.raises(adbc.ProgrammingError, match="or its retention removed rows"):
+        ids(then)
+    assert ids(str(table)) == [*left, 14]

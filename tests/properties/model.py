@@ -11,23 +11,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from connectors.table_facts import earlier_line, with_statistics
+from planner.covering import PartitionRows, RowsOfHead, cover
 from planner.errors import FederationError, OffsetsExpired
+from planner.maintenance.retention import aged
 from planner.offsets import OffsetRange, OffsetVector
 from planner.repairs import (
     AddedRows,
-    PartitionRows,
     accept_foreign,
     accept_gap,
-    cover,
     lost_ranges,
     skip_record,
 )
 from planner.seam.binding import MIRROR, check_mode
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.cut import LogBounds, PartitionBounds, Pin, plan_cut
 from planner.seam.resolver import base_snapshot, foreign_commits, resolve
 from planner.seam.snapshots import History, Snapshot
 from planner.seam.watermark import (
     SUMMARY_KEY,
+    LastPublish,
     Outcomes,
     Skip,
     Watermark,
@@ -39,15 +41,18 @@ from planner.tiering.publish import advance, check_publish
 from tests.harness.builders import BINDING, FLOWS, schema
 
 Row = tuple[int, int]
-DATA, TOMBSTONE, BAD, MARKER, HOLE = "data", "tombstone", "bad", "marker", "hole"
+#: The column that retention goes by.
+BOUNDARY_FIELD = 3
+DATA, TOMBSTONE, BAD, MARKER, HOLE, OLD = "data", "tombstone", "bad", "marker", "hole", "old"
 
 
 @dataclass
 class Entry:
-    """One offset. Those of open and aborted transactions are invisible."""
+    """One offset. Those of open and aborted transactions are invisible. ``time`` is what retention goes by."""
 
     kind: str
     state: str = "committed"
+    time: int | None = None
 
 
 @dataclass
@@ -82,8 +87,24 @@ class Log:
             ),
         )
 
+    def is_old(self, row: Row, boundary: RetentionBoundary | None) -> bool:
+        time = self.time(row)
+        return boundary is not None and time is not None and time < boundary.before_us
+
+    def time(self, row: Row) -> int | None:
+        """Return the time of a row; other writers' may be of no record."""
+        partition, offset = row
+        if partition >= len(self.partitions) or offset >= len(
+            self.partitions[partition].entries
+        ):
+            return None
+        return self.partitions[partition].entries[offset].time
+
     def read(
-        self, ranges: tuple[OffsetRange, ...], skipped: Collection[Row] = ()
+        self,
+        ranges: tuple[OffsetRange, ...],
+        skipped: Collection[Row] = (),
+        boundary: RetentionBoundary | None = None,
     ) -> tuple[list[Row], Outcomes]:
         rows: list[Row] = []
         count: Counter[str] = Counter()
@@ -96,10 +117,18 @@ class Log:
                 if (item.partition, offset) in skipped:
                     count[BAD] += entry.state == "committed"
                 elif entry.state == "committed":
+                    if entry.kind == DATA and self.is_old((item.partition, offset), boundary):
+                        count[OLD] += 1
+                        continue
                     count[entry.kind] += 1
                     if entry.kind == DATA:
                         rows.append((item.partition, offset))
-        return rows, Outcomes(rows=count[DATA], skipped=count[BAD], tombstones=count[TOMBSTONE])
+        return rows, Outcomes(
+            rows=count[DATA],
+            skipped=count[BAD],
+            tombstones=count[TOMBSTONE],
+            expired=count[OLD],
+        )
 
 
 @dataclass
@@ -128,6 +157,8 @@ class Version:
     #: Deleted rows that its data files still hold, and how many files delete them.
     dead: int = 0
     delete_files: int = 0
+    #: How far rows aged out of this line.
+    boundary: RetentionBoundary | None = None
 
 
 class Table:
@@ -198,7 +229,7 @@ class Table:
             f"file:///w/{snapshot_id}.metadata.json",
             snapshot_id,
             self.schema,
-            replace(self.binding, skips=watermark.skipped),
+            self.binding.under(watermark),
             watermark,
         )
 
@@ -213,6 +244,19 @@ class Table:
         self._add("append", before.rows, mark.next, mark=mark)
         self.current.abandoned = before.abandoned | abandoned
         self.current.foreign = self.current.foreign_rows = False
+
+    def age(self, mark: Watermark, old: frozenset[Row], *, operation: str) -> None:
+        """Delete rows that are too old, and move the boundary, in one commit of maintenance."""
+        before = self.current
+        self._add(
+            operation,
+            tuple(row for row in before.rows if row not in old),
+            before.covered,
+            mark=mark,
+            extra=tuple(row for row in before.extra if row not in old),
+            rewritten=operation == "overwrite",
+        )
+        self.current.boundary = mark.boundary
 
     def refused(self) -> tuple[int, ...]:
         """The foreign snapshots for which the head is refused."""
@@ -435,6 +479,7 @@ class Table:
             mark is not None,
             dead,
             delete_files,
+            None if before is None else before.boundary,
         )
         self.head = self.sequence
         if mark is not None:
@@ -482,8 +527,23 @@ class World:
         cut = plan_cut(pin, self.log.bounds())
         assert cut.hot is not None
         assert pin.watermark is not None
-        tail, _ = self.log.read(cut.hot.ranges, pin.watermark.skipped)
+        mark = pin.watermark
+        tail, _ = self.log.read(cut.hot.ranges, mark.skipped, mark.boundary)
         return [*self.table.versions[snapshot_id].rows, *tail]
+
+    def age(self, boundary: RetentionBoundary, *, operation: str) -> bool:
+        """Have rows age out; return whether the boundary moved."""
+        head = self.table.head
+        mark = self.table.pin(head).watermark
+        assert mark is not None
+        if not boundary.is_after(mark.boundary):
+            return False
+        last, commit = LastPublish(0, None, Outcomes()), (self.next_run(), head)
+        after = aged(mark, boundary, last, schema(), BINDING, commit)
+        rows = self.table.current.rows
+        old = frozenset(row for row in rows if self.log.is_old(row, boundary))
+        self.table.age(after, old, operation=operation)
+        return True
 
     def accept_gap(self) -> None:
         """Give up what retention took, as the owner who was shown it."""
@@ -533,7 +593,7 @@ class World:
             FLOWS,
             table.looked_up(table.head),
             table.head,
-            rows,
+            RowsOfHead(table.head, tuple(rows), 0, self.oldest()),
             {
                 partition: table.current.covered.get(partition) or 0
                 for partition in range(len(self.log.partitions))
@@ -543,6 +603,13 @@ class World:
         table.decide(
             mark, abandoned=frozenset((skip.partition, skip.offset) for skip in mark.skips)
         )
+        table.current.boundary = mark.boundary
+
+    def oldest(self) -> dict[int, int]:
+        """The earliest time of the head's rows, by the field id of boundaries."""
+        rows = self.table.current.rows
+        times = [time for row in rows if (time := self.log.time(row)) is not None]
+        return {BOUNDARY_FIELD: min(times)} if times else {}
 
     def next_run(self) -> str:
         self.runs += 1
@@ -558,7 +625,11 @@ class World:
             max(value.end, version.covered.get(partition) or 0)
             for partition, value in enumerate(self.log.partitions)
         ]
-        value = {row for row in self.truth if row[1] < ends[row[0]]}
+        value = {
+            row
+            for row in self.truth
+            if row[1] < ends[row[0]] and not self.log.is_old(row, version.boundary)
+        }
         return Counter(value - version.deleted - version.abandoned) + Counter(version.extra)
 
     def lost(self, snapshot_id: int) -> bool:

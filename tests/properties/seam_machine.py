@@ -32,10 +32,12 @@ from planner.errors import (
     TieringConflict,
     WatermarkMissing,
 )
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.watermark import Outcomes
 from planner.tiering.plan import TieringBudget, TieringPlan
 from tests.properties.model import (
     BAD,
+    BOUNDARY_FIELD,
     DATA,
     HOLE,
     MARKER,
@@ -63,6 +65,7 @@ class Seam(RuleBasedStateMachine):
         self.world = self.make_world(partitions=2)
         self.incarnations = 1
         self.unsound_steps = 0
+        self.steps = 0
 
     # --- the log ---
 
@@ -73,13 +76,16 @@ class Seam(RuleBasedStateMachine):
     @rule(
         index=PARTITIONS,
         kinds=st.lists(st.sampled_from([DATA, DATA, DATA, TOMBSTONE, BAD, HOLE]), max_size=6),
+        late=st.integers(0, 9),
     )
-    def produce(self, index: int, kinds: list[str]) -> None:
+    def produce(self, index: int, kinds: list[str], late: int) -> None:
+        """Records of now and of up to nine steps ago, and some without a time."""
         number, value = self.partition(index)
         for kind in kinds:
             if kind == DATA:
                 self.world.truth.add((number, len(value.entries)))
-            value.entries.append(Entry(kind))
+            time = None if late == 9 else max(0, self.steps - late)
+            value.entries.append(Entry(kind, time=time))
 
     @rule(index=PARTITIONS, count=st.integers(1, 3))
     def write_in_transaction(self, index: int, count: int) -> None:
@@ -146,7 +152,8 @@ class Seam(RuleBasedStateMachine):
     def stage(self, rows: int, split: int) -> Work | None:
         try:
             plan = self.world.plan(TieringBudget(max_rows=rows, split_rows=split))
-            read, outcomes = self.world.log.read(plan.splits, plan.start.skipped)
+            start = plan.start
+            read, outcomes = self.world.log.read(plan.splits, start.skipped, start.boundary)
         except FederationError as error:
             self.judge(self.world.table.head, error)
             return None
@@ -168,7 +175,35 @@ class Seam(RuleBasedStateMachine):
             assert self.world.table.head == before
         else:
             EVENTS["publish"] += 1
+            EVENTS["late records expired"] += outcomes.expired > 0
             self.world.table.current.swapped = swapped
+
+    # --- retention ---
+
+    @rule(
+        back=st.integers(-2, 12),
+        operation=st.sampled_from(["delete", "overwrite"]),
+        chance=st.integers(0, 4),
+    )
+    def age_rows(self, back: int, operation: str, chance: int) -> None:
+        """Move the boundary to a time near now, or to one before where it is, which moves nothing."""
+        if chance:
+            return
+        before = self.world.table.head
+        swapped = self.hidden_swap(before) if self.is_resolved(before) else False
+        rows = len(self.world.table.current.rows)
+        boundary = RetentionBoundary(BOUNDARY_FIELD, max(0, self.steps - back))
+        try:
+            moved = self.world.age(boundary, operation=operation)
+        except FederationError as error:
+            self.judge(before, error)
+            assert self.world.table.head == before
+            return
+        if moved:
+            self.world.table.current.swapped = swapped
+            EVENTS["rows aged"] += len(self.world.table.current.rows) < rows
+            self.world.table.pin(self.world.table.head)
+        EVENTS["boundary moved" if moved else "boundary stays"] += 1
 
     # --- other writers ---
 
@@ -395,6 +430,7 @@ class Seam(RuleBasedStateMachine):
     @invariant()
     def every_snapshot_answers_right_or_says_why_not(self) -> None:
         EVENTS["step"] += 1
+        self.steps += 1
         self.unsound_steps += 1
         if self.is_sound(self.world.table.head):
             self.unsound_steps = 0
@@ -438,8 +474,8 @@ class Seam(RuleBasedStateMachine):
         return (
             version.foreign_rows
             or tagged.swapped
-            or (version.deleted, version.abandoned, version.extra)
-            != (tagged.deleted, tagged.abandoned, tagged.extra)
+            or (version.deleted, version.abandoned, version.extra, version.boundary)
+            != (tagged.deleted, tagged.abandoned, tagged.extra, tagged.boundary)
         )
 
     def judge(self, snapshot_id: int, error: FederationError) -> None:

@@ -33,9 +33,10 @@ from proxy.query.cut import redeem_tables
 from proxy.query.executor import Statements
 from proxy.session import Deadline
 from proxy.tail.budget import TailLimits
+from proxy.tail.followed_table import FollowSettings
 from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import Pacing
-from proxy.tail.tails import FollowSettings, Tails
+from proxy.tail.tails import Tails
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from planner.errors import BadBinding, KeyInTwoPartitions
+from planner.errors import BadBinding, KeyInTwoPartitions, ShapeMismatch
 from planner.names import KAFKA_OP
 from planner.schema import Column
 from tests.doubles.log import MemoryRecord
@@ -72,3 +72,18 @@ def test_a_column_named_as_one_of_changes_is_refused(lake: KeyedLake, name: str)
     lake.store.set_columns(DEVICES, lambda columns: (*columns, Column(8, name, pa.string())))
     with pytest.raises(BadBinding, match=name):
         lake.store.pin(DEVICES)
+
+
+def test_keys_that_are_read_in_another_way_are_refused(lake: KeyedLake) -> None:
+    """Keys of cold and of the tail would be no longer equal, and a key have two rows."""
+    write(lake, 0, "old")
+    lake.tier()
+    write(lake, 0, "new")
+    for changed in ({"thermocline.key_from": "value"}, {"thermocline.envelope": "debezium"}):
+        lake.store.set_properties(DEVICES, changed)
+        with pytest.raises(ShapeMismatch, match="thermocline rebuild"):
+            answer(lake)
+        lake.store.set_properties(
+            DEVICES, {"thermocline.key_from": "key", "thermocline.envelope": "none"}
+        )
+    assert answer(lake) == [{"id": 1, "status": "new"}]

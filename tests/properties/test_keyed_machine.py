@@ -16,6 +16,7 @@ import pytest
 from planner.errors import OffsetsExpired
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.cut import plan_cut
 from planner.seam.formats import JsonFormat
 from planner.seam.keys import RecordKey, Upsert
@@ -61,10 +62,13 @@ class KeyedLog(Log):
         ]
 
     def read(
-        self, ranges: tuple[OffsetRange, ...], skipped: Collection[Row] = ()
+        self,
+        ranges: tuple[OffsetRange, ...],
+        skipped: Collection[Row] = (),
+        boundary: RetentionBoundary | None = None,
     ) -> tuple[list[Row], Outcomes]:
         """Return the changes as they are; that they are no rows is for ``KeyedTable``."""
-        _, outcomes = super().read(ranges, skipped)
+        _, outcomes = super().read(ranges, skipped, boundary)
         changes = self.changes(ranges, skipped)
         counted = replace(outcomes, tombstones=0, deletes=outcomes.tombstones)
         return changes, counted  # type: ignore[return-value]
@@ -129,7 +133,7 @@ class KeyedWorld(World):
 
 class KeyedSeam(Seam):
     make_world = KeyedWorld
-    append = append_again = merge = merge_rows_again = cover = None  # type: ignore[assignment]
+    append = append_again = merge = merge_rows_again = cover = age_rows = None  # type: ignore[assignment]
 
     def hidden_swap(self, snapshot_id: int) -> bool:
         """Also whether publishes that expired, and a rollback over them, left as many rows as the tag's and others."""

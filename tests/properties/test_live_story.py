@@ -46,8 +46,9 @@ def story(live_harness: Sea, chance: random.Random, loads: int) -> None:
         for _ in range(chance.randrange(4)):
             partition = chance.randrange(PARTITIONS)
             for _ in range(chance.randrange(6)):
-                live_harness.produce(partition, chance.choice([f"h{number}", "", None]))
-        move = chance.randrange(17)
+                host = chance.choice([f"h{number}", "", None])
+                live_harness.produce(partition, host, late=chance.choice([0, 0, 5, 50]))
+        move = chance.randrange(18)
         if move == 0:
             live_harness.abort(chance.randrange(PARTITIONS))
         elif move in (1, 2):
@@ -82,6 +83,8 @@ def story(live_harness: Sea, chance: random.Random, loads: int) -> None:
                 live_harness.ends()[partition],
             )
             live_harness.lose(partition, chance.randint(start, end))
+        elif move in (12, 13):
+            live_harness.age(live_harness.written - chance.randrange(60))
         if chance.random() < 0.6:
             live_harness.pins.refresh(FLOWS)
         if live_harness.gap():  # taken by retention, or a rollback went below what it took

@@ -269,3 +269,20 @@ def test_a_publish_into_a_large_file_has_a_load_write_no_more_than_a_small_one(
     live_harness.produce(0, "newest")
     document, table = live_harness.load()
     assert rows_of(table) == expected(live_harness, document)
+
+
+def test_an_answer_is_good_no_longer_than_the_grace_also_of_a_table_that_idles(
+    live_harness: Sea,
+) -> None:
+    live_harness.cold.set_properties(**{"maintain.pin_grace_s": "50"})
+    live_harness.pins.refresh(FLOWS)
+    live_harness.produce(0, "a")
+    live_harness.load()
+    (file,) = live_harness.folder.rglob("*.parquet")
+    live_harness.pins._idle_s = -1
+    live_harness.pins.refresh_due(FLOWS.catalog)
+    assert live_harness.pins.pinned([FLOWS]) is None
+    live_harness.now_s += 51
+    assert live_harness.now_s < TTL_S
+    live_harness.live.tend()
+    assert not file.exists()

@@ -1,7 +1,7 @@
 """A cut that is asked again gives what it gave, or says by name that it cannot be had any more.
 
 One table whose columns are renamed, renamed back, mapped, widened, added and dropped by turns, while tierers publish
-(also what they planned before), retention and expiry go on and servers restart. Cuts are taken all along, and after
+(also what they planned before), rows age out, retention and expiry go on and servers restart. Cuts are taken all along, and after
 each event the kept ones are asked again, of two servers.
 """
 
@@ -15,16 +15,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from connectors.decoding.registry import decoder_for
+from connectors.table_facts import TableFacts
 from planner.errors import CutExpired, StalePlan, TieringConflict
+from planner.maintenance.retention import aged
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Staged
 from planner.schema import Column
-from planner.seam.binding import Binding
-from planner.seam.watermark import Watermark
+from planner.seam.binding import Binding, parse_binding
+from planner.seam.boundary import RetentionBoundary
+from planner.seam.resolver import resolve
+from planner.seam.snapshots import History
+from planner.seam.watermark import LastPublish, Outcomes, Watermark
 from planner.tiering.plan import TieringBudget, plan_tiering
 from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
@@ -67,6 +73,7 @@ class World:
         self.target = MemoryTieringTarget(
             self.store, TABLE, self.log, partial(decoder_for, str(TABLE))
         )
+        self.now_s = 0
         self.staged: list[Staged] = []
         self.saved_cuts: list[SavedCut] = []
 
@@ -92,7 +99,12 @@ class World:
             partition, n = self.rng.randrange(PARTITIONS), self.rng.randrange(99)
             name = self.rng.choice(NAMES)
             value = {"n": n, name: "x" * n, "d": {"a": n}, "extra": n}
-            self.log.append(TOPIC, partition, MemoryRecord(json.dumps(value).encode()))
+            self.now_s += 1
+            # Some come late, and some have no time at all.
+            late = self.rng.choice([0, 0, 0, 5, 30])
+            at_ms = 1000 * max(0, self.now_s - late) if self.rng.random() < 0.9 else None
+            record = MemoryRecord(json.dumps(value).encode(), timestamp_ms=at_ms)
+            self.log.append(TOPIC, partition, record)
 
     def stage(self) -> None:
         """What was planned, and is published later or never."""
@@ -125,6 +137,43 @@ class World:
         self.staged = self.staged[-1:]
         self.rng.choice([self.rename_and_back, self.map_name])()
         self.publish()
+
+    def age(self) -> None:
+        """Rows leave cold and tail in one commit: what is left is what was there, without those before the boundary."""
+        before = self.whole()
+        boundary = RetentionBoundary(3, 1_000_000 * self.rng.randrange(self.now_s + 1))
+        limit = boundary.limit(self.store.facts(TABLE).schema.columns[2])
+
+        def check(facts: TableFacts, history: History) -> Watermark:
+            assert facts.head is not None
+            mark = resolve(history, facts.head, table=str(TABLE))
+            if not boundary.is_after(mark.boundary):
+                raise TieringConflict("the boundary is beyond already.")
+            binding = parse_binding(TABLE, facts.properties)
+            assert binding is not None
+            last, commit = LastPublish(0, None, Outcomes()), (f"age {self.now_s}", facts.head)
+            return aged(mark, boundary, last, facts.schema, binding, commit)
+
+        def without_old(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+            # Columns are named by field id; before the first publish there are none.
+            if not rows.num_rows:
+                return rows, rows
+            old = pc.fill_null(pc.less(rows["3"], limit), fill_value=False)
+            rows = rows.filter(pc.invert(old))
+            return rows, rows
+
+        try:
+            self.store.commit(TABLE, "overwrite", without_old, check=check)
+        except TieringConflict:
+            assert self.whole() == before
+            return
+        left = [
+            row
+            for row in before
+            if (at := row["kafka_timestamp"]) is None or at >= limit.as_py()
+        ]
+        assert self.whole() == left
+        self.events["aged"] += len(left) < len(before)
 
     def whole(self) -> Rows:
         self.servers[0][0].refresh(TABLE)
@@ -175,6 +224,22 @@ class World:
     def expire(self) -> None:
         self.store.expire(TABLE, set())
 
+    def roll_back(self) -> None:
+        """Somebody does, to one of the last snapshots, also over a move of the boundary; what was staged may still be published."""
+        facts = self.store.facts(TABLE)
+        line = [each.snapshot_id for each in facts.history.line(facts.head)]
+        start = {
+            partition.partition: partition.log_start
+            for partition in self.log.measure([TOPIC])[TOPIC].partitions
+        }
+        for snapshot_id in self.rng.sample(line[1:4], len(line[1:4])):
+            mark = resolve(facts.history, snapshot_id, table=str(TABLE))
+            # Below what retention of the log took it would be refused.
+            if all(mark.offset(partition) >= least for partition, least in start.items()):
+                self.store.rollback(TABLE, snapshot_id)
+                self.events["rolled back"] += 1
+                return
+
     def restart(self) -> None:
         forget(*self.servers[1][:2])
         self.servers[1] = serve(self.store, self.log)
@@ -188,10 +253,11 @@ class World:
         server = self.rng.randrange(2)
         self.servers[server][0].refresh(TABLE)
         sql = f"SELECT count(*) AS rows, {columns} FROM {TABLE}"
-        (row,) = self.ask(
+        # None, where all rows aged out.
+        for row in self.ask(
             server, f"{sql.replace(' FROM', ', thermocline_cut() AS cut FROM')} GROUP BY cut"
-        )
-        self.saved_cuts.append(SavedCut(sql, str(row.pop("cut")), [row]))
+        ):
+            self.saved_cuts.append(SavedCut(sql, str(row.pop("cut")), [row]))
 
     def text_of(self, column: Column) -> str:
         if column.type == pa.string():
@@ -226,8 +292,10 @@ class World:
             (1, self.comment),
             (1, self.widen),
             (1, self.add_or_drop_column),
+            (3, self.age),
             (1, self.retain),
             (1, self.expire),
+            (1, self.roll_back),
             (1, self.restart),
         ]
         (event,) = self.rng.choices(
@@ -253,8 +321,9 @@ def played(seed: int, steps: int) -> Counter[str]:
 
 
 def test_a_cut_asked_again_gives_what_it_gave_or_says_why_not() -> None:
-    observed = sum((played(seed, 40) for seed in (1, 2)), Counter[str]())
-    assert {"replayed", "CutExpired", "conflict", "published"} <= set(observed), observed
+    observed = sum((played(seed, 40) for seed in (1, 2, 3)), Counter[str]())
+    must = {"replayed", "CutExpired", "conflict", "published", "aged", "rolled back"}
+    assert must <= set(observed), observed
 
 
 @pytest.mark.soak

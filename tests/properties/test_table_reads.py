@@ -47,7 +47,15 @@ EVENTS: Counter[object] = Counter()
 def every_kind_of_read() -> Iterator[None]:
     """The examples came to each."""
     yield
-    assert {*ColdMode, Side.BOTH, Side.COLD, Side.TAIL, True, False} <= EVENTS.keys()
+    assert {
+        *ColdMode,
+        Side.BOTH,
+        Side.COLD,
+        Side.TAIL,
+        True,
+        False,
+        "extremes",
+    } <= EVENTS.keys()
 
 
 class PruningStore(MemoryColdStore):
@@ -96,6 +104,12 @@ GATHERED = (
     *("count(*) AS c", "count(*) AS c, sum(n) AS s", "max(ratio)::VARCHAR AS r, min(host) AS h"),
     *("count(ratio) AS c, bool_or(isnan(ratio)) AS b", "count(DISTINCT host) AS c", "host, count(*) AS c"),
 )  # fmt: skip
+#: Answered by bounds of files, of some types.
+EXTREMES = (
+    *("max(kafka_timestamp) AS m", "min(n) AS a, max(n) AS b, count(*) AS c", "max(seen) AS m, count(*) AS c"),
+    *("max(price) AS p, min(kafka_offset) AS o", "max(n) - min(n) AS d, max(kafka_timestamp)::VARCHAR AS t"),
+    *("min(ratio)::VARCHAR AS r, max(n) AS n", "count(*) AS c, max(host) AS h", "min(t.n) AS a, max(N) AS b"),
+)  # fmt: skip
 CONDITIONS = (
     *("kafka_partition = 1", "kafka_offset BETWEEN 2 AND 5", "kafka_offset IN (1, 4) AND n > 0"),
     *("n = 3", "ratio > 1", "ratio = 0", "ratio <= 0.1 OR n = 2", "host IS NULL", "host LIKE 'a%'"),
@@ -128,9 +142,12 @@ def questions(draw: st.DrawFn) -> Question:
     mode = draw(st.sampled_from(SETTINGS))
     # A follower names no side.
     sources = SIDES[:1] if mode in ("after", "news", "newest") else SIDES
-    match draw(st.sampled_from(("select", "bare count", "look", "two"))):
+    match draw(st.sampled_from(("select", "bare count", "extremes", "look", "two"))):
         case "bare count":
             return Question(f"SELECT count(*) AS c FROM {draw(st.sampled_from(sources))}", mode)
+        case "extremes":
+            items = draw(st.sampled_from(EXTREMES))
+            return Question(f"SELECT {items} FROM {draw(st.sampled_from(sources))} t", mode)
         case "look":
             limit = draw(st.integers(0, 6))
             items = draw(st.sampled_from(COLUMNS[:3]))
@@ -187,6 +204,7 @@ def _noted(*facts: Any, **more: Any) -> TableRead:
     EVENTS.update(
         (read.side, read.cold, read.columns.names is not None, read.any_rows is not None)
     )
+    EVENTS["extremes"] += read.cold is ColdMode.COUNTED and bool(read.extremes)
     return read
 
 

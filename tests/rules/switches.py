@@ -22,6 +22,8 @@ HERITAGE = "tests/unit/test_tail_heritage.py"
 LAST_ENDS = "tests/unit/test_last_ends.py"
 SCHEMAS = "tests/rules/test_schemas.py"
 SHIPPING = "tests/unit/test_schema_shipping.py"
+BOUNDARY = "tests/unit/test_boundary.py"
+EXTREMES = "tests/unit/test_extremes.py"
 KEYED = "tests/rules/test_keyed.py"
 KEYED_READING = "tests/unit/test_keyed_reading.py"
 CHANGES = "tests/unit/test_changes_decoder.py"
@@ -48,6 +50,91 @@ class Switch:
 
 
 SWITCHES = (
+    Switch(
+        "T29",
+        "keep rows of the log that are too old",
+        "connectors/decoding/policy.py",
+        "expired = None if boundary is None else boundary.expired(rows, self._schema)",
+        "expired = None",
+        (f"{BOUNDARY}::test_records_before_it_are_an_outcome_of_their_own",),
+    ),
+    Switch(
+        "T29",
+        "read the log by no pin's boundary",
+        "planner/seam/binding.py",
+        "return replace(self, skips=mark.skipped, boundary=mark.boundary)",
+        "return replace(self, skips=mark.skipped)",
+        (
+            f"{BOUNDARY}::test_records_before_it_are_an_outcome_of_their_own",
+            f"{BOUNDARY}::test_another_boundary_is_another_decoding_and_another_era",
+        ),
+    ),
+    Switch(
+        "T29",
+        "publish rows that were decoded by an earlier boundary",
+        "planner/seam/watermark.py",
+        'attrgetter("shape", "gaps", "accepted", "skips", "boundary")',
+        'attrgetter("shape", "gaps", "accepted", "skips")',
+        (f"{BOUNDARY}::test_a_publish_that_was_planned_before_it_moved_is_refused",),
+    ),
+    Switch(
+        "T29",
+        "answer a cut by a snapshot of another boundary",
+        "planner/seam/watermark.py",
+        'boundary = "" if mark.boundary is None else mark.boundary.key',
+        'boundary = ""',
+        (
+            f"{BOUNDARY}::test_another_boundary_is_another_decoding_and_another_era",
+            f"{BOUNDARY}::test_a_cut_is_answered_by_snapshots_of_its_own_boundary_alone[10]",
+        ),
+    ),
+    Switch(
+        "T29",
+        "let older programs read a text with a boundary",
+        "planner/seam/watermark.py",
+        "if watermark.boundary is not None:\n        return 3",
+        "if watermark.boundary is not None:\n        return 2",
+        (f"{BOUNDARY}::test_it_makes_version_3_which_older_programs_refuse",),
+    ),
+    Switch(
+        "T29",
+        "take NULL for a time before the boundary",
+        "planner/seam/boundary.py",
+        "is_old = pc.fill_null(pc.less(values, self.limit(column)), fill_value=False)",
+        "is_old = pc.fill_null(pc.less(values, self.limit(column)), fill_value=True)",
+        (
+            f"{BOUNDARY}::test_rows_before_it_are_too_old_and_null_never_is[date32[day]]",
+            f"{BOUNDARY}::test_records_before_it_are_an_outcome_of_their_own",
+        ),
+    ),
+    Switch(
+        "T29",
+        "carry an era on over rows that aged out",
+        "planner/maintenance/retention.py",
+        "return replace(after, decoding=decoding, era=era_after(after, decoding))",
+        "return replace(after, decoding=decoding)",
+        ("tests/unit/test_retention.py::test_its_commit_is_no_publish_and_begins_an_era",),
+    ),
+    Switch(
+        "T29",
+        "verify rows that aged out as any",
+        "connectors/verification/comparing.py",
+        "old = None if boundary is None else boundary.expired(rows, self._schema)",
+        "old = None",
+        (
+            "tests/contract/test_verification.py::"
+            "test_rows_that_aged_out_are_an_outcome_and_no_fault[fail]",
+            "tests/contract/test_verification.py::test_a_row_that_should_have_aged_out_is_a_fault",
+        ),
+    ),
+    Switch(
+        "T29",
+        "let the boundary go back",
+        "planner/verification/chain.py",
+        "if mark.boundary != before.boundary and not _is_later(mark, before):",
+        "if False:",
+        (f"{BOUNDARY}::test_a_boundary_that_goes_back_is_a_fault_of_the_chain",),
+    ),
     Switch(
         "S1",
         "read all records by the newest schema",
@@ -227,8 +314,8 @@ SWITCHES = (
         "T14",
         "leave a skipped record to the decoder",
         "connectors/table_facts.py",
-        "binding, skips=mark.skipped,",
-        "binding,",
+        "replace(binding.under(mark), table_uuid=facts.table_uuid)",
+        "replace(binding, table_uuid=facts.table_uuid)",
         (
             f"{WAYS_OUT}::test_a_poisoned_record_is_skipped_for_good[memory]",
             f"{STATEMENTS}::test_a_skipped_record_is_in_no_answer_after_the_decision",
@@ -911,6 +998,46 @@ SWITCHES = (
         (f"{LAST_ENDS}::test_a_lower_end_is_stale_unless_a_newer_leader_tells_it[7-2-None]",),
     ),
     Switch(
+        "E1",
+        "answer by the files that have bounds",
+        "planner/reading/extremes.py",
+        "if lower.null_count or upper.null_count:",
+        "if not len(bounds.rows):",
+        (
+            f"{EXTREMES}::test_a_file_without_bounds_is_read[(None, 9, 0)]",
+            f"{EXTREMES}::test_a_file_without_bounds_is_read[(None, None, 2)]",
+        ),
+    ),
+    Switch(
+        "E1",
+        "take a shortened text for a value",
+        "planner/reading/extremes.py",
+        "if not _is_exact(kind):",
+        "if not len(bounds.rows):",
+        (f"{EXTREMES}::test_bounds_that_may_be_no_values_are_not_believed",),
+    ),
+    Switch(
+        "E1",
+        "tell the extremes of rows that are hidden",
+        "planner/reading/plan.py",
+        "if is_plain and side.has_cold and (needs.count_only or needs.extremes):",
+        "if cut.is_cold_whole and side.has_cold and (needs.count_only or needs.extremes):",
+        (
+            f"{EXTREMES}::test_statistics_answer_for_a_whole_snapshot_of_which_all_is_shown"
+            "[rows or values are hidden]",
+        ),
+    ),
+    Switch(
+        "E1",
+        "tell the extremes of a snapshot that the cut ends in",
+        "planner/reading/plan.py",
+        "is_plain = is_open and cut.increment is None and cut.is_cold_whole and",
+        "is_plain = is_open and cut.increment is None and",
+        (
+            f"{EXTREMES}::test_statistics_answer_for_a_whole_snapshot_of_which_all_is_shown[the past]",
+        ),
+    ),
+    Switch(
         "R1",
         "keep the first change of a batch for the newest of its key",
         "proxy/tail/newest_changes.py",
@@ -1038,8 +1165,8 @@ SWITCHES = (
         "R2",
         "know a row by a part of its key",
         "proxy/engine/relations.py",
-        "for name in map(identifier, self.key)\n        )",
-        "for name in map(identifier, self.key[:1])\n        )",
+        "key = [identifier(name) for name in self.key]",
+        "key = [identifier(name) for name in self.key[:1]]",
         (f"{KEYED}::test_a_row_is_known_by_all_columns_of_its_key",),
     ),
     Switch(
@@ -1073,8 +1200,8 @@ SWITCHES = (
         "R7",
         "hide rows by newer rows alone",
         "proxy/engine/relations.py",
-        "ANTI JOIN (SELECT {keys} FROM ({changes})) AS newer",
-        "ANTI JOIN (SELECT {keys} FROM ({changes}) WHERE {KAFKA_OP} = 'u') AS newer",
+        "{KAFKA_PARTITION} FROM ({changes})) AS newer ON",
+        "{KAFKA_PARTITION} FROM ({changes}) WHERE {KAFKA_OP} = 'u') AS newer ON",
         (f"{KEYED}::test_a_delete_in_the_tail_hides_the_row_in_cold",),
     ),
     Switch(
@@ -1103,5 +1230,13 @@ SWITCHES = (
             f"{KEYED_READING}::test_of_a_broken_chain_the_tag_counts_where_nothing_changed[counts1-False]",
             f"{KEYED_READING}::test_of_a_broken_chain_the_tag_counts_where_nothing_changed[counts2-False]",
         ),
+    ),
+    Switch(
+        "R11",
+        "hide a row by a change of another partition",
+        "proxy/engine/relations.py",
+        "THEN {self._refusal} ELSE",
+        "THEN false ELSE",
+        (f"{KEYED}::test_a_key_in_two_partitions_is_an_error_also_where_cold_has_it",),
     ),
 )

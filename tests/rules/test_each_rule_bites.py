@@ -18,6 +18,7 @@ from tests.rules.switches import SWITCHES, Switch
 ROOT = Path(__file__).parents[2]
 #: The rules the project promises to keep tests for; each has a switch.
 RULES = [
+    "E1",
     "S1",
     "S2",
     "S3",
@@ -40,6 +41,7 @@ RULES = [
     "T23",
     "T26",
     "T28",
+    "T29",
     "R1",
     "R2",
     "R3",

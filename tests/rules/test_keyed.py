@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from planner.errors import KeyInTwoPartitions
+from tests.doubles.log import MemoryRecord
 from tests.harness.keyed import partition_of
 from tests.harness.keyed_lake import PARTITIONS, KeyedLake
 
@@ -40,6 +42,18 @@ def test_a_newer_row_hides_the_older_one_that_a_statement_looks_for(lake: KeyedL
 def test_a_row_is_known_by_all_columns_of_its_key(lake: KeyedLake) -> None:
     lake.change((1, "eu"), "done")
     assert rows(lake) == [(1, "eu", "done"), (1, "us-east", "open")]
+
+
+def test_a_key_in_two_partitions_is_an_error_also_where_cold_has_it(lake: KeyedLake) -> None:
+    other = 1 - partition_of((1, "eu"), PARTITIONS)
+    record = MemoryRecord(b'{"status": "elsewhere"}', b'{"id": 1, "region": "eu"}')
+    lake.log.append("devices", other, record)
+    with pytest.raises(KeyInTwoPartitions) as caught:
+        rows(lake)
+    assert caught.value.message == (
+        "lake.net.devices: a key has a row in partition 1 and a change in partition 0, so which is the newer is not known; have "
+        "producers choose the partition by the key alone, and bind a new table to a topic that was written so."
+    )
 
 
 def test_of_the_changes_below_the_end_the_newest_decides(lake: KeyedLake) -> None:

@@ -132,6 +132,14 @@ def test_flat_records_are_rows_and_those_marked_as_deleted_are_deletes() -> None
     ]
 
 
+@pytest.mark.parametrize("mark", ["TRUE", "yes", "", " true"])
+def test_a_mark_that_says_nothing_makes_a_bad_record(mark: str) -> None:
+    reason = "field __deleted: it is neither true nor false"
+    assert refused(FLAT, (KEY, {**ROW, "__deleted": mark})) == reason
+    # Plain rows have no such field.
+    assert changes(SCHEMA, PLAIN, (KEY, {**ROW, "__deleted": mark})) == [(0, "u", 1, "a", 7)]
+
+
 @pytest.mark.parametrize(("kind", "yes"), [(pa.string(), "true"), (pa.bool_(), True)])
 def test_a_column_may_have_the_mark_of_deleted_records(kind: pa.DataType, yes: Any) -> None:
     schema = keyed_schema(ID, Column(5, "__deleted", kind))

@@ -17,7 +17,7 @@ from planner.errors import BadParameter, LimitExceeded, Overloaded, StalePlan, U
 from tests.harness.console_browser import ConsoleBrowser, console_over
 from thermocline.console import logins
 from thermocline.console.logins import BrowserLogins
-from thermocline.console.person import ConsoleTarget, LoginForm, Person
+from thermocline.console.person import ConsoleTarget, LoginForm, Person, Poll
 from thermocline.console.routes import ROUTES
 from thermocline.console.runs import AnswerRoom, Run
 
@@ -282,6 +282,24 @@ def test_tabs_of_one_person_share_an_answer_of_a_second(state: dict[str, object]
             tab.join()
     assert replies == [200] * 10
     assert len(persons[0].statements) == 1
+
+
+def test_a_busy_server_is_asked_less_often() -> None:
+    """By two answers in a row: the first of a page opens connections."""
+
+    def polled(*took_s: float) -> Poll:
+        previous_s, last_s = took_s
+        return Poll(began_s=time.monotonic(), previous_s=previous_s, took_s=last_s)
+
+    assert polled(0.0, 3.0).due_s == pytest.approx(1, abs=0.1)
+    assert polled(0.02, 0.03).due_s == pytest.approx(1, abs=0.1)
+    assert polled(0.4, 0.2).due_s == pytest.approx(4, abs=0.1)
+    assert polled(3.0, 2.0).due_s == pytest.approx(10, abs=0.1)
+
+
+def test_an_answer_says_when_it_is_due_again(anna: ConsoleBrowser) -> None:
+    first = anna.get("tables")
+    assert 0 < int(first.headers["x-due-ms"]) <= 1_000
 
 
 def test_one_login_asks_for_so_much_at_once(

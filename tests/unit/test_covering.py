@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
+from planner.covering import PartitionRows, RowsOfHead, cover
 from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
 from planner.offsets import OffsetVector
-from planner.repairs import PartitionRows, cover
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.snapshots import History, Snapshot
 from planner.seam.watermark import Outcomes, Watermark, format_watermark
 from tests.harness.builders import FLOWS, snapshot, vector, watermark
@@ -27,10 +31,16 @@ def history(
 
 
 def covered(
-    history: History, *, rows: tuple[PartitionRows, ...] = ROWS, **named: int
+    history: History,
+    *,
+    rows: tuple[PartitionRows, ...] = ROWS,
+    oldest_us: Mapping[int, int] | None = None,
+    **named: int,
 ) -> Watermark:
     offsets = {int(key[1:]): offset for key, offset in named.items()}
-    return cover(FLOWS, history, 4, rows, offsets, run="said")
+    return cover(
+        FLOWS, history, 4, RowsOfHead(4, rows, 0, oldest_us or {}), offsets, run="said"
+    )
 
 
 def test_tag_and_mirror_say_it_where_they_agree() -> None:
@@ -132,3 +142,52 @@ def test_gaps_and_skips_of_before_stay() -> None:
     )
     assert covered(value).accepted == (5,)
     assert covered(value).epochs == OffsetVector()
+
+
+# --- where rows aged out ---
+
+AGED = watermark(
+    10, 20, run="aged", boundary=RetentionBoundary(3, 500), decoding="<3:500", era="aged"
+)
+
+
+def aged_history(mark: Watermark, mirror: Watermark | None = None) -> History:
+    tagged = snapshot(1, None, mark=mark, total_records=30)
+    return history(tagged, HEAD, mirror=format_watermark(mirror or mark))
+
+
+@pytest.mark.parametrize(
+    ("oldest_us", "before_us"),
+    [({}, 500), ({3: 700}, 500), ({3: 500}, 500), ({3: 300}, 300), ({8: 300}, 500)],
+)
+def test_the_boundary_is_the_last_one_that_no_row_is_before(
+    oldest_us: dict[int, int], before_us: int
+) -> None:
+    after = covered(aged_history(AGED), oldest_us=oldest_us)
+    assert after.boundary == RetentionBoundary(3, before_us)
+    # Other rows than those of the boundary of before: no cut of then is answered from them.
+    assert (after.decoding, after.era) == (("<3:500", "aged") if before_us == 500 else ("", ""))
+
+
+@pytest.mark.parametrize(
+    "earlier", [RetentionBoundary(3, 400), None, RetentionBoundary(8, 900)]
+)
+def test_rows_that_aged_out_by_the_tag_or_by_the_mirror_do_not_come_back(
+    earlier: RetentionBoundary | None,
+) -> None:
+    other = replace(AGED, boundary=earlier)
+    assert covered(aged_history(AGED, other)).boundary == AGED.boundary
+    if earlier is None or earlier.field_id == 3:
+        assert covered(aged_history(other, AGED)).boundary == AGED.boundary
+
+
+@pytest.mark.parametrize("line", [RetentionBoundary(3, 400), None])
+def test_below_expired_foreign_rows_it_is_that_of_the_line(
+    line: RetentionBoundary | None,
+) -> None:
+    """The table was rolled back to before the boundary moved. Another writer's rows may be older."""
+    own = snapshot(1, None, mark=replace(MARK, boundary=line), total_records=30)
+    moved = snapshot(2, 1, mark=AGED, total_records=20)
+    hidden = Snapshot(3, 1, 3, "append", {"added-records": "5"}, is_retained=False)
+    value = history(own, moved, hidden, HEAD, tagged_id=2, mirror=format_watermark(AGED))
+    assert covered(value, oldest_us={3: 100}).boundary == line

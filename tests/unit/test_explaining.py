@@ -99,6 +99,9 @@ def test_a_side_that_is_not_read_says_so() -> None:
     assert why(tiered, needs=StatementNeeds(count_only=True))[0] == (
         "counted from the list of manifests: no file is read"
     )
+    assert why(tiered, needs=StatementNeeds(extremes=frozenset(["kafka_offset"])))[0] == (
+        "min and max by statistics of files: no file is read"
+    )
     assert why(tiered, Side.COLD) == ["offsets below the watermark are in Iceberg"]
     assert len(why(tiered, Side.TAIL)) == 1
     assert why(tiered, Side.SEAM) == ["facts of the cut; no record is read"]

@@ -131,6 +131,17 @@ def test_what_cannot_be_a_key_is_named(schema: TableSchema, what: str) -> None:
     assert caught.value.message == f"lake.net.t: {what}"
 
 
+@pytest.mark.parametrize("name", ["kafka_op", "KAFKA_OP", "kafka_previous"])
+def test_a_name_of_changes_is_no_column(name: str) -> None:
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns, Column(9, name, pa.string())))
+    check_keyed("lake.net.t", schema, Binding("devices"))
+    with pytest.raises(BadBinding) as caught:
+        check_keyed("lake.net.t", schema, BINDING)
+    assert caught.value.message == (
+        f"lake.net.t: column {name} has a name that changes of a keyed table use; give it another one."
+    )
+
+
 def test_bad_records_are_no_rows_of_a_keyed_table() -> None:
     with pytest.raises(
         BadBinding, match="a row of NULLs would replace the good one of its key"

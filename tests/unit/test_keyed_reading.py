@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import (
-    BadBinding,
     CutExpired,
     ForeignCommit,
     NotForKeyedTables,
+    ShapeMismatch,
     WatermarkMissing,
 )
 from planner.explain import explanation
@@ -35,7 +35,7 @@ PIN = replace(
     pin(10, 20),
     schema=SCHEMA,
     binding=replace(BINDING, topic="flows"),
-    watermark=watermark(10, 20, mode="upsert", key=UPSERT.key),
+    watermark=watermark(10, 20, mode="upsert", key=UPSERT.key, shape=BINDING.shape),
 )
 CUT = plan_cut(PIN, bounds((0, 15), (5, 20), (0, 4)))
 TAIL = (OffsetRange(0, 10, 15), OffsetRange(2, 0, 4))
@@ -50,7 +50,7 @@ def test_all_changes_are_read_and_no_number_of_rows_is_known() -> None:
     assert (read.cold, read.tail, read.key) == (ColdMode.WHOLE, TAIL, ("id", "region"))
     assert (read.any_rows, read.is_divisible) == (None, False)
     assert read.columns.names == ("n",)
-    assert read.cold_names == ("n", "id", "region")
+    assert read.cold_names == ("n", "id", "region", KAFKA_PARTITION)
     assert read.tail_names == ("n", "id", "region", KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_OP)
     hidden = plan_read(needs, table, CUT, is_open=False, rows=ONE_PARTITION)
     assert (hidden.cold_names, hidden.tail_names) == (None, None)
@@ -93,18 +93,22 @@ def test_a_cut_below_the_watermark_is_expired() -> None:
         )
 
 
-def test_a_key_that_was_changed_with_its_fields_is_refused() -> None:
-    """Rows are one for each key of before, on both sides."""
-    upsert = replace(UPSERT, key=(4,))
-    changed = replace(PIN, binding=replace(PIN.binding, upsert=upsert))  # type: ignore[type-var]
-    for cut in (lambda: cold_cut(changed), lambda: plan_cut(changed, bounds((0, 15), (5, 20)))):
-        with pytest.raises(BadBinding) as caught:
+def test_keys_that_are_read_in_another_way_are_refused_but_not_the_snapshot() -> None:
+    """Rows are one for each key as it was read, and a tail would have others."""
+    other = replace(UPSERT, key=(4,))
+    changed = replace(PIN, binding=replace(PIN.binding, upsert=other))  # type: ignore[type-var]
+    assert cold_cut(changed).cold == cold_cut(PIN).cold
+    log = bounds((0, 15), (5, 20))
+    for cut in (
+        lambda: plan_cut(changed, log),
+        lambda: cut_until(changed, vector(15, 20), log),
+    ):
+        with pytest.raises(ShapeMismatch) as caught:
             cut()
-        assert caught.value.message == (
-            "lake.net.flows: property thermocline.key_fields is 4, but the table's rows are one for each key of the fields "
-            "4,5, by its watermark; set it and the identifier fields back, or replace all rows by those of the new key: "
-            "`thermocline rebuild lake.net.flows`."
+        assert (
+            "or how a keyed table's keys and changes are read); restore" in caught.value.message
         )
+        assert caught.value.message.endswith("with `thermocline rebuild lake.net.flows`.")
 
 
 def why(cut: TableCut, side: str) -> str:

@@ -17,7 +17,14 @@ from connectors.jobs.maintain import (
     MaintainedTable,
     MaintenanceJob,
 )
-from planner.errors import BadBinding, ColdStoreUnavailable, ForeignCommit, TieringConflict
+from planner.errors import (
+    BadBinding,
+    BadConfig,
+    ColdStoreUnavailable,
+    FederationError,
+    ForeignCommit,
+    TieringConflict,
+)
 from planner.maintenance.facts import (
     MAIN,
     MAINTAIN_KEY,
@@ -29,14 +36,17 @@ from planner.maintenance.facts import (
 from planner.maintenance.steps import (
     Compaction,
     OrphanRemoval,
+    RowExpiry,
     Situation,
     Step,
     StepResult,
     plan_upkeep,
 )
 from planner.names import TableName
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.snapshots import History, Snapshot
 from planner.tiering.schedule import choose
+from tests.harness.builders import schema
 from thermocline.maintaining import run_on
 from thermocline.tiering.console import Lines
 from thermocline.tiering.maintenance_metrics import MaintenanceMetrics
@@ -211,6 +221,38 @@ def test_a_step_for_which_another_writer_was_first_waits_a_minute() -> None:
         lake.clock_s = clock_s
         loop.job.run(table, loop)
         assert len(lake.of(events.RoundRefused)) == refused
+
+
+AGING = {"thermocline.retention_days": "30"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TieringConflict("first."),
+        ColdStoreUnavailable("no room."),
+        BadConfig("lists no files."),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_old_rows_that_cannot_go_stop_no_other_step(error: FederationError) -> None:
+    """Neither do they take a rewrite each minute, where publishes are first each time."""
+    files, steps = facts_of(5), list[type[Step]]()
+    facts = replace(files, schema=schema(), properties=dict(files.properties) | AGING)
+
+    def act(step: Step) -> None:
+        steps.append(type(step))
+        if isinstance(step, RowExpiry):
+            raise error
+
+    lake = Lake(None, act=act)
+    loop = lake.loop()
+    table = loop.job.open(FLOWS)
+    for clock_s in (0.0, CONFLICT_S, IN_VAIN_S - 1, IN_VAIN_S):
+        lake.clock_s, lake.facts = clock_s, facts
+        loop.job.run(table, loop)
+    assert steps == [RowExpiry, Compaction, Compaction, RowExpiry]
+    assert len(lake.of(events.RoundRefused) + lake.of(events.StepRefused)) == 2
 
 
 def test_a_table_is_decided_once_for_each_reading() -> None:
@@ -462,4 +504,12 @@ def test_what_is_done_is_a_line_and_a_metric(capsys: pytest.CaptureFixture[str])
     new = replace(facts_of(1), properties={})
     metrics(events.TableSurveyed(FLOWS, new, plan_upkeep(new, Situation(NOW_MS))))
     never = 'thermocline_maintain_last_step_timestamp_seconds{table="lake.net.flows"} 0.0'
-    assert never in generate_latest(registry).decode().splitlines()
+    lines = generate_latest(registry).decode().splitlines()
+    assert never in lines
+    assert (
+        'thermocline_maintain_boundary_timestamp_seconds{table="lake.net.flows"} NaN' in lines
+    )
+    old = replace(new, boundary=RetentionBoundary(3, 86_400_000_000))
+    metrics(events.TableSurveyed(FLOWS, old, plan_upkeep(old, Situation(NOW_MS))))
+    moved = 'thermocline_maintain_boundary_timestamp_seconds{table="lake.net.flows"} 86400.0'
+    assert moved in generate_latest(registry).decode().splitlines()

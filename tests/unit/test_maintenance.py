@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.errors import BadBinding
 from planner.maintenance.compaction import (
@@ -36,7 +38,10 @@ from planner.maintenance.steps import (
     plan_upkeep,
 )
 from planner.names import TableName
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.snapshots import History, Snapshot
+from tests.harness.builders import schema, watermark
+from tests.harness.builders import snapshot as seam_snapshot
 
 TABLE = TableName("lake", ("net",), "flows")
 MB = 1024**2
@@ -89,10 +94,10 @@ def test_deleted_rows_and_many_delete_files_are_a_reason_at_any_size() -> None:
 
 def test_all_delete_files_go_where_what_they_touch_fits_one_step() -> None:
     few = [file(400, delete_files=1), file(400)]
-    many = [file(400, delete_files=1)] * 3
+    many = [file(400, delete_files=1)] * 5
     assert CompactionRules.of(TARGET, 0, few).max_delete_files == 1
     assert CompactionRules.of(TARGET, 0, many).max_delete_files == 5
-    assert CompactionRules.of(TARGET, 1200 * MB, many).max_delete_files == 1
+    assert CompactionRules.of(TARGET, 2000 * MB, many).max_delete_files == 1
 
 
 def test_a_step_takes_partitions_up_to_its_budget_and_one_at_least() -> None:
@@ -232,6 +237,36 @@ def test_how_well_a_table_is_looked_after() -> None:
     quiet = facts(2 * HOUR)
     standing = CareStanding.of(quiet, plan_upkeep(quiet, IN_TIER), NOW)
     assert (standing.compacted_ratio, standing.last_run_s) == (None, None)
+
+
+def test_it_tells_which_rows_aged_out_and_when() -> None:
+    boundary = RetentionBoundary(3, 20 * 86_400_000_000)
+    marks = [
+        watermark(1),
+        watermark(1, boundary=boundary),
+        None,
+        watermark(2, boundary=boundary),
+    ]
+    ages = (3 * HOUR, 2 * HOUR, HOUR, 60_000)
+    history = History(
+        {
+            number: seam_snapshot(number, number - 1 or None, mark=mark)
+            for number, mark in enumerate(marks, 1)
+        }
+    )
+    table = replace(facts(*ages), history=history, boundary=boundary, schema=schema())
+
+    def told(table: MaintenanceFacts) -> tuple[str | None, str | None, float | None]:
+        standing = CareStanding.of(table, plan_upkeep(table, IN_TIER), NOW)
+        return standing.expired_before, standing.expired_by, standing.expired_s
+
+    assert told(table) == ("1970-01-21", "kafka_timestamp", 7_200)
+    # What it was before is not retained.
+    left = {number: each for number, each in history.snapshots.items() if number > 2}
+    assert told(replace(table, history=History(left))) == ("1970-01-21", "kafka_timestamp", 60)
+    dropped = replace(table, boundary=replace(boundary, field_id=99))
+    assert told(dropped) == ("1970-01-21", None, 60)
+    assert told(replace(table, boundary=None)) == (None, None, None)
 
 
 # --- what is due ---
@@ -491,6 +526,16 @@ def test_each_step_says_why_and_what_it_costs() -> None:
             "-1",
             "property history.expire.max-snapshot-age-ms is '-1'; it must be a whole number from 0 on.",
         ),
+        (
+            "thermocline.maintain.max_step_s",
+            "9" * 5_000,
+            "property thermocline.maintain.max_step_s has 5000 digits; it must be a whole number below 2^63.",
+        ),
+        (
+            "thermocline.maintain.pin_grace_s",
+            str(2**63),
+            "property thermocline.maintain.pin_grace_s has 19 digits; it must be a whole number below 2^63.",
+        ),
     ],
 )
 def test_a_property_that_does_not_fit_is_refused_by_name(
@@ -499,6 +544,69 @@ def test_a_property_that_does_not_fit_is_refused_by_name(
     with pytest.raises(BadBinding) as refused:
         plan_upkeep(facts(HOUR, properties={key: value}), BY_COMMAND)
     assert refused.value.message == f"lake.net.flows: {what}"
+
+
+def test_a_step_as_long_as_can_be_said_is_one_of_all_there_is() -> None:
+    """Iceberg never expires snapshots of this age; both are numbers that it reads."""
+    longest = str(2**63 - 1)
+    properties = {
+        "thermocline.maintain.max_step_s": longest,
+        "thermocline.maintain.pin_grace_s": longest,
+        "history.expire.max-snapshot-age-ms": longest,
+        "thermocline-maintain.orphans-ms": longest,
+    }
+    table = facts(*OLD, files=HeadFiles((file(10),) * 5), properties=properties)
+    [step] = plan_upkeep(table, BY_COMMAND).steps
+    assert isinstance(step, Compaction)
+    assert step.rules.budget_bytes < 2**63
+    assert step.max_files is None
+
+
+@given(
+    st.lists(st.integers(1, 99), min_size=2, max_size=60)
+    | st.lists(st.integers(60, 74), min_size=2, max_size=12),
+    st.sampled_from([None, 1, 2, 8]),
+    st.integers(0, 2_000),
+)
+def test_what_is_due_comes_out_as_fewer_files(
+    sizes: list[int], cores: int | None, step_bytes: int
+) -> None:
+    """By Iceberg's ``BinPackRewriteFilePlanner`` (1.12) for files of these sizes, the target being 100."""
+    files = [FileSize((1,), size, 1) for size in sizes]
+    rules = CompactionRules.of(100, step_bytes, files)
+    for backlog in backlogs(files, rules):
+        small = [each.bytes for each in files if rules.is_small(each)]
+        assert len(small) == backlog.files
+        groups = [
+            group for group in packed(small, rules.group_bytes(cores)) if is_rewritten(group)
+        ]
+        assert sum(map(output_files, groups)) < sum(map(len, groups))
+
+
+def packed(sizes: list[int], limit: int) -> list[list[int]]:
+    """``BinPacking.ListPacker`` with a lookback of one and the largest bins first."""
+    bins: list[list[int]] = []
+    for size in sizes:
+        if not bins or sum(bins[-1]) + size > limit:
+            bins.append([])
+        bins[-1].append(size)
+    return bins
+
+
+def is_rewritten(group: list[int]) -> bool:
+    """``SizeBasedFileRewritePlanner``: enough files, enough content, or too much."""
+    return len(group) > 1 and (len(group) >= 5 or sum(group) > 100)
+
+
+def output_files(group: list[int]) -> int:
+    """``SizeBasedFileRewritePlanner.expectedOutputFiles``, where the largest file is 180 % of the target."""
+    size = sum(group)
+    if size < 100:
+        return 1
+    above, below = -(-size // 100), size // 100
+    if size % 100 > 75:
+        return above
+    return below if size / below < 110 else above
 
 
 def test_options_have_their_defaults() -> None:

@@ -8,10 +8,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from connectors.repairs import RowsOfHead
+from planner.covering import PartitionRows, RowsOfHead
 from planner.errors import BadParameter
 from planner.offsets import OffsetRange, OffsetVector
-from planner.repairs import AddedRows, PartitionRows
+from planner.repairs import AddedRows
 from planner.seam.watermark import Skip
 from tests.harness.builders import FLOWS, watermark
 from thermocline.commands.repair import (

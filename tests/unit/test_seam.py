@@ -1,8 +1,11 @@
+import datetime as dt
+
 import pyarrow as pa
 
 from planner.evolution.ledger import UNKNOWN, UNREADABLE, SchemaLedger
 from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.cut import HotSlice, plan_cut
 from planner.seam.formats import AvroFormat
 from planner.seam.schemas_table import SCHEMAS_SCHEMA, RangesOfIds, SchemaFacts, schema_rows
@@ -37,6 +40,18 @@ def test_the_seam_shows_every_partition_of_the_cut() -> None:
     assert table["accepted_snapshots"].to_pylist() == [2, 2, 2]
     assert table["pin_age_s"].null_count == 3
     assert table["tiered_shape"].to_pylist() == table["binding_shape"].to_pylist()
+    assert table["expired_before"].null_count == table["expired_field_id"].null_count == 3
+
+
+def test_the_seam_shows_which_rows_aged_out() -> None:
+    value = pin(10, 20)
+    boundary = RetentionBoundary(3, 86_400_000_000)
+    object.__setattr__(value, "watermark", watermark(10, 20, boundary=boundary))
+    rows = seam_rows(plan_cut(value, bounds((0, 15), (5, 20))))
+    table = pa.Table.from_pylist(rows, schema=SEAM_SCHEMA)
+    day = dt.datetime(1970, 1, 2, tzinfo=dt.UTC)
+    assert table["expired_before"].to_pylist() == [day, day]
+    assert table["expired_field_id"].to_pylist() == [3, 3]
 
 
 def test_a_cut_that_ends_below_the_watermark_has_no_tail() -> None:

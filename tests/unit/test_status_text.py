@@ -71,6 +71,7 @@ SERVED = dict.fromkeys(TAILS.names) | {
     "published_dead": 1,
     "published_skipped": 0,
     "published_tombstones": 0,
+    "published_expired": 0,
     "published_superseded": 0,
     "published_deletes": 0,
 }
@@ -100,15 +101,21 @@ def test_a_table_is_a_line_and_its_partitions_follow(
 def test_how_well_tables_are_looked_after_stands_below(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    care = CareStanding(1_200, 3 * 1024**3, 4, 77, 86_400.0, 0.5, 2_048, 60.0)
+    care = CareStanding(
+        *(1_200, 3 * 1024**3, 4, 77, 86_400.0, 0.5, 2_048, 60.0),
+        *("2026-10-28", "kafka_timestamp", 3_600.0),
+    )
+    dropped = replace(care, expired_by=None)
     new = CareStanding(0, 0, 0, 1, 0.0, None, None, None)
-    tables = replace(FLOWS, care=care), replace(FLOWS, table="lake.net.new", care=new)
+    tables = [replace(FLOWS, care=each) for each in (care, dropped)]
+    tables.append(replace(FLOWS, table="lake.net.new", care=new))
     lines = printed(capsys, *tables)
-    assert [" ".join(line.split()) for line in lines[4:9] if "─" not in line] == [
+    assert [" ".join(line.split()) for line in lines[5:11] if "─" not in line] == [
         "",
-        "TABLE TO COMPACT BYTES COMPACTED/PUBLISHED SNAPSHOTS OLDEST ORPHANS LAST RUN",
-        "lake.net.flows 1,200 3.0 GiB 0.50 77 1d 0h 2.0 KiB 1m 0s ago",
-        "lake.net.new 0 0 B - 1 0.0s - never",
+        "TABLE TO COMPACT BYTES COMPACTED/PUBLISHED SNAPSHOTS OLDEST ORPHANS LAST RUN AGED OUT",
+        "lake.net.flows 1,200 3.0 GiB 0.50 77 1d 0h 2.0 KiB 1m 0s ago kafka_timestamp before 2026-10-28, 1h 0m ago",
+        "lake.net.flows 1,200 3.0 GiB 0.50 77 1d 0h 2.0 KiB 1m 0s ago before 2026-10-28, 1h 0m ago",
+        "lake.net.new 0 0 B - 1 0.0s - never -",
     ]
 
 
@@ -134,7 +141,7 @@ def test_the_share_in_memory_stands_before_the_notes(
 
 
 def test_a_servers_rows_are_what_catalog_and_broker_would_say() -> None:
-    publish = {"rows": 10, "dead": 1, "skipped": 0, "tombstones": 0}
+    publish = {"rows": 10, "dead": 1, "skipped": 0, "tombstones": 0, "expired": 0}
     expected = replace(FLOWS, tail=TailReading(30, 12, 8.0), last_publish=publish)
     second = SERVED | {"kafka_partition": 1, "lag": 0, "tail_read_offsets": 0}
     assert served(SERVED) == [expected]
@@ -163,6 +170,11 @@ def test_a_table_without_numbers_is_an_error_with_its_class(
     bare = {name: value for name, value in SERVED.items() if name.startswith("table_")}
     [status] = served(dict.fromkeys(TAILS.names) | bare | row)
     assert (status.error_class, status.error, status.partitions) == (kind, text, ())
+
+
+def test_a_server_of_before_an_outcome_counts_none_of_it() -> None:
+    [status] = served({name: SERVED[name] for name in SERVED if name != "published_expired"})
+    assert [status] == served(SERVED)
 
 
 def test_a_table_that_a_server_does_not_show_is_named() -> None:

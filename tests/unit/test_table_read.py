@@ -135,10 +135,10 @@ def test_a_bare_count_reads_no_cold_rows_where_all_count() -> None:
     count = replace(NEEDS, count_only=True)
     value = read(count)
     assert (value.cold, value.scans_cold, value.tail) == (ColdMode.COUNTED, False, TAIL)
-    assert counted_rows([value.counted(5)]) == 5
+    assert counted_rows([value.counted(5, lambda _: None)]) == 5
     # Files do not tell.
-    assert value.counted(None) == replace(value, cold=ColdMode.WHOLE)
-    assert counted_rows([value.counted(None)]) is None
+    assert value.counted(None, lambda _: None) == replace(value, cold=ColdMode.WHOLE)
+    assert counted_rows([value.counted(None, lambda _: None)]) is None
     assert read(count, side=Side.COLD).cold is ColdMode.COUNTED
     assert read(count, side=Side.TAIL).cold is ColdMode.NONE
     assert read(count, PAST).cold is ColdMode.RANGES

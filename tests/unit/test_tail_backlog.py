@@ -11,9 +11,9 @@ from planner.errors import DeadlineExceeded, LogUnavailable, TailTooLarge
 from planner.offsets import OffsetRange
 from proxy.tail import followed_table
 from proxy.tail.budget import TailLimits
+from proxy.tail.followed_table import FollowSettings
 from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import Pacing
-from proxy.tail.tails import FollowSettings
 from tests.harness.builders import FLOWS
 from tests.harness.tails import LIMITS, offsets, places, tail_harness
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from connectors.registry.texts import UnknownSchema, WriterText
 from planner.errors import LogUnavailable, UndecodableRecord
 from planner.schema import Column, TableSchema
 from planner.seam.binding import Binding
+from planner.seam.boundary import RetentionBoundary
 from planner.seam.formats import AvroFormat
 from planner.seam.schemas_table import SCHEMAS_SCHEMA, SchemaFacts, schema_rows
 from proxy.tail import followed_table, generations
@@ -34,6 +36,7 @@ ANSWERS = {
         1: '{"name":"n","type":"int"}',
         2: '{"name":"n","type":"int"},{"name":"x","type":"int"}',
         3: '{"name":"n","type":"long"}',
+        4: '{"name":"n","type":"int"},{"name":"t","type":{"type":"long","logicalType":"local-timestamp-micros"}}',
     }.items()
 }
 N, WIDE = Column(10, "n", pa.int32()), Column(10, "n", pa.int64())
@@ -50,7 +53,10 @@ OLD, NEW, LONG = framed(1, VALUE), framed(2, VALUE + VALUE), framed(3, VALUE)
 def tails_of(**options: Any) -> Iterator[TailHarness]:
     """Tails whose topic's schemas are known."""
     on_error = options.pop("on_error", "fail")
-    binding, decoders = Binding("flows", AvroFormat(), on_error=on_error), Decoders()
+    binding = Binding(
+        "flows", AvroFormat(), on_error=on_error, boundary=options.pop("boundary", None)
+    )
+    decoders = Decoders()
     decoders.add(str(FLOWS), binding, ANSWERS)
     with tail_harness(binding=binding, decoders=decoders, **options) as harness:
         yield harness
@@ -172,6 +178,22 @@ def test_records_of_an_unknown_id_are_read_again() -> None:
         assert len(values(harness, BEFORE)) == 14
         decoders.add(str(FLOWS), binding, ANSWERS)
         assert values(harness, AFTER)[13] == (0, 13, -4, -4)
+
+
+@pytest.mark.parametrize("name", [None, "u"], ids=["dropped", "renamed"])
+def test_rows_that_aged_out_by_a_column_are_rows_without_it(name: str | None) -> None:
+    """As the tierer decodes them: what was left out under the schema of before must be read again."""
+    time = Column(12, "t", pa.timestamp("us"))
+    columns = schema(N, time)
+    after = schema(N, *([] if name is None else [replace(time, name=name)]))
+    with tails_of(boundary=RetentionBoundary(12, 1)) as harness:
+        harness.write(0, *[framed(4, VALUE + moment) for moment in (b"\0", b"\2", b"\0")])
+        assert values(harness, columns) == [(0, 1, -4, dt.datetime(1970, 1, 1, 0, 0, 0, 1))]
+        # A column elsewhere in the schema leaves them where they are.
+        beside = replace(schema(N, time, X), schema_id=1)
+        assert newly_decoded(harness, beside) == 0
+        rows = values(harness, replace(after, schema_id=2))
+        assert rows == [(0, offset, -4, *[None] * (name is not None)) for offset in range(3)]
 
 
 def test_old_cuts_keep_their_rows_and_what_is_lent_outlives_its_owner() -> None:

@@ -21,7 +21,8 @@ from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.registry.decoders import Decoders
 from connectors.registry.registries import SchemaRegistries
-from connectors.repairs import Repairs, RowsOfHead, accepting, covering, moving_shape
+from connectors.repairs import Repairs, accepting, covering, moving_shape
+from planner.covering import RowsOfHead
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.offsets import OffsetRange
@@ -345,7 +346,7 @@ def _named(text: str) -> tuple[int, int]:
 
 
 def _rows(settings: Settings, name: TableName) -> RowsOfHead:
-    """Read partition and offset of all rows, with the engine that serves them."""
+    """Read what is to be said of all rows, with the engine that serves them."""
     # The other repairs run no engine, and need not load one.
     from thermocline.cold_rows import EngineColdRows, cold_engine
 
@@ -354,8 +355,7 @@ def _rows(settings: Settings, name: TableName) -> RowsOfHead:
         cold_engine(settings, Path(spill)) as (store, auditor, engine),
     ):
         audit = auditor.audit(name)
-        partitions, without = EngineColdRows(engine, store, audit).partitions()
-        return RowsOfHead(audit.facts.head, partitions, without)
+        return EngineColdRows(engine, store, audit).all()
 
 
 def _covered(table: TableName, rows: RowsOfHead, after: Watermark) -> Iterator[str]:
@@ -376,5 +376,7 @@ def _covered(table: TableName, rows: RowsOfHead, after: Watermark) -> Iterator[s
             f"{table}: partition {gone.partition}, offset {gone.offset}: somebody gave this record up "
             f"({gone.reason or 'no reason given'}), so no answer has it"
         )
+    if after.boundary is not None:
+        yield f"{table}: rows before {after.boundary.text} aged out: no answer has such a record of Kafka"
     if rows.without_offset:
         yield f"{table}: {rows.without_offset:,} rows without kafka_partition or kafka_offset: `verify` cannot check them"

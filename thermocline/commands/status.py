@@ -23,6 +23,7 @@ from thermocline.output.units import coloured, size_text, span_text
 
 if TYPE_CHECKING:
     from connectors.table_standings import TableStatus, TailReading
+    from planner.maintenance.standing import CareStanding
 
 EXAMPLES = """\b
 Examples:
@@ -68,7 +69,8 @@ def command(
     lost before they are tiered. Exit code 6 when a table does not answer.
 
     With --care: files and bytes that wait to be compacted, bytes compacted within an hour by bytes published, the oldest
-    snapshot, what the last look for orphans removed, and how long ago maintenance last did something.
+    snapshot, what the last look for orphans removed, how long ago maintenance last did something, and which rows aged out
+    last, and when.
     """
     if chosen.care and chosen.uri is not None:
         raise click.UsageError("--care reads the tables' own files; leave out --server.")
@@ -239,6 +241,7 @@ def _care_lines(tables: Sequence[TableStatus], width: int | None) -> list[str]:
         "OLDEST",
         "ORPHANS",
         "LAST RUN",
+        "AGED OUT",
     ]
     rows = [
         [
@@ -250,11 +253,20 @@ def _care_lines(tables: Sequence[TableStatus], width: int | None) -> list[str]:
             span_text(care.oldest_snapshot_s),
             "-" if care.orphan_bytes is None else size_text(care.orphan_bytes),
             "never" if care.last_run_s is None else f"{span_text(care.last_run_s)} ago",
+            _aged_out(care),
         ]
         for table in tables
         if (care := table.care) is not None
     ]
-    return Grid(titles, [False] + [True] * 7, width=width, colour=coloured()).lines(rows)
+    right = [False, *[True] * 7, False]
+    return Grid(titles, right, width=width, colour=coloured()).lines(rows)
+
+
+def _aged_out(care: CareStanding) -> str:
+    if care.expired_before is None or care.expired_s is None:
+        return "-"
+    column = "" if care.expired_by is None else f"{care.expired_by} "
+    return f"{column}before {care.expired_before}, {span_text(care.expired_s)} ago"
 
 
 def _partition_lines(table: TableStatus, width: int | None) -> list[str]:

@@ -211,7 +211,7 @@ class ConsoleApplication:
             task.add_done_callback(self._asking.discard)
         text = _written(await asyncio.shield(asyncio.wrap_future(poll.answer)))
         tag = f'"{hashlib.blake2s(text, digest_size=12).hexdigest()}"'
-        headers = {"etag": tag, "x-age-ms": str(round(poll.age_s * 1000))}
+        headers = {"etag": tag, "x-due-ms": str(max(0, round(poll.due_s * 1000)))}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(text, media_type=_JSON, headers=headers)

@@ -24,6 +24,8 @@ from planner.errors import FederationError
 
 #: How long what a page shows is good for: the server is asked once in it, however many tabs are open.
 POLL_S = 1.0
+#: Longer where answers take long, as those of a busy server do: so many times what they take, up to this.
+_REST, _MAX_POLL_S = 20.0, 10.0
 #: A page's own statement that takes longer is an error of that page.
 _PAGE_TIMEOUT_S = 15.0
 #: Pages of one person that are remembered for ``POLL_S``.
@@ -57,21 +59,28 @@ class ConsoleTarget:
 
 @dataclass(slots=True)
 class Poll:
-    """One answer for all tabs of a page; waited for without a thread."""
+    """One answer for all tabs of a page; waited for without a thread. ``previous_s`` is what the answer before took."""
 
     answer: Future[Document] = field(default_factory=Future)
     began_s: float = field(default_factory=time.monotonic)
+    previous_s: float = 0.0
+    took_s: float = 0.0
 
     @property
-    def age_s(self) -> float:
-        return time.monotonic() - self.began_s
+    def due_s(self) -> float:
+        """How long until the server is asked again, 0 or less: now. One slow answer changes nothing, as the first is."""
+        period_s = max(POLL_S, min(_MAX_POLL_S, _REST * min(self.previous_s, self.took_s)))
+        return period_s - (time.monotonic() - self.began_s)
 
     def work(self, ask: Callable[[], Document]) -> None:
         """Ask, and let all who wait have the document or the error."""
         try:
-            self.answer.set_result(ask())
+            document = ask()
         except Exception as error:  # noqa: BLE001 - raised where the answer is waited for
             self.answer.set_exception(error)
+        else:
+            self.took_s = time.monotonic() - self.began_s
+            self.answer.set_result(document)
 
 
 class Person:
@@ -166,9 +175,9 @@ class Person:
         """
         with self._lock:
             poll = self._polls.get(page)
-            if poll is not None and not (poll.answer.done() and poll.age_s >= POLL_S):
+            if poll is not None and not (poll.answer.done() and poll.due_s <= 0):
                 return poll, False
-            poll = self._polls[page] = Poll()
+            poll = self._polls[page] = Poll(previous_s=0.0 if poll is None else poll.took_s)
             self._polls.move_to_end(page)
             while len(self._polls) > _MAX_POLLS:
                 self._polls.popitem(last=False)

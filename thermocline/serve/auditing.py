@@ -3,50 +3,83 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from io import TextIOWrapper
-from logging.handlers import WatchedFileHandler
+from pathlib import Path
 
 from planner.errors import BadConfig
-from proxy.ops.audit_log import LOGGER, AuditLog
+from proxy.ops.audit_log import AuditLog, LineWriter
 from proxy.ops.call_record import Journal
 from thermocline.config.settings import Settings
 
 
 @contextlib.contextmanager
 def open_journal(settings: Settings) -> Iterator[Journal]:
-    """Return the audit log of one server. Raises BadConfig: the file cannot be written."""
+    """Return the audit log of one server; what it was given is written when it is left.
+
+    Raises:
+        BadConfig: the file cannot be written.
+    """
     server = settings.server
     if server.audit_log == "off":
         yield lambda _record: None
         return
-    handler = _handler(server.audit_log)
-    # The line is the record: no prefix, and no other logger's handlers.
-    logger = logging.Logger(LOGGER, logging.INFO)
-    logger.addHandler(handler)
-    try:
-        yield AuditLog(logger, with_text=server.audit_text, now=lambda: datetime.now(UTC)).write
-    finally:
-        handler.close()
+    with contextlib.ExitStack() as stack:
+        write = _to_standard_error
+        if server.audit_log != "stderr":
+            file = _opened(server.audit_log)
+            stack.callback(file.close)
+            write = file.write
+        writer = LineWriter(write, server.audit_log)
+        stack.callback(writer.close)
+        log = AuditLog(writer.put, with_text=server.audit_text, now=lambda: datetime.now(UTC))
+        yield log.write
 
 
-class _OwnFile(WatchedFileHandler):
-    """Follows logrotate: opens a new file after the old one was moved away.
+def _to_standard_error(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+class _File:
+    """A file that lines are added to, opened anew after logrotate moved it away. Not thread-safe; the caller closes it.
 
     Only its owner, and if need be its group, may read it: lines name users and statements.
     """
 
-    def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=_private)
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._is_torn = False
+        self._file = _open(path)
+
+    def write(self, text: str) -> None:
+        """Add whole lines. Raises OSError: some of them may be in the file, and the last of these may be torn."""
+        if not self._is_in_use():
+            file = _open(self._path)
+            self.close()
+            self._file, self._is_torn = file, False
+        rest = memoryview((f"\n{text}" if self._is_torn else text).encode())
+        self._is_torn = True
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+        self._is_torn = False
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _is_in_use(self) -> bool:
+        try:
+            return os.path.samestat(Path(self._path).stat(), os.fstat(self._file))
+        except FileNotFoundError:
+            return False
 
 
-def _private(path: str, flags: int) -> int:
+def _open(path: str) -> int:
     """Open the file: a new one for its owner alone; an existing one loses the rights of everybody."""
-    opened = os.open(path, flags, 0o600)
+    opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     mode = os.fstat(opened).st_mode
     if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
         with contextlib.suppress(PermissionError):  # another user's file that we may write to
@@ -54,11 +87,9 @@ def _private(path: str, flags: int) -> int:
     return opened
 
 
-def _handler(target: str) -> logging.Handler:
-    if target == "stderr":
-        return logging.StreamHandler()
+def _opened(path: str) -> _File:
     try:
-        return _OwnFile(target, encoding="utf-8")
+        return _File(path)
     except OSError as error:
-        what = f"server.audit_log: {target} cannot be written ({error.strerror})"
-        raise BadConfig(f"{what}; name another file, stderr, or off.", file=target) from error
+        what = f"server.audit_log: {path} cannot be written ({error.strerror})"
+        raise BadConfig(f"{what}; name another file, stderr, or off.", file=path) from error

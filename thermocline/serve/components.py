@@ -17,11 +17,12 @@ from proxy.engine.engine import Engine
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
 from proxy.tail.budget import TailLimits, TailSpace
+from proxy.tail.followed_table import FollowSettings
 from proxy.tail.housekeeping import Keeper
 from proxy.tail.pacing import IN_PROCESS
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.readers import local_readers, remote_readers
-from proxy.tail.tails import FollowSettings, Tails
+from proxy.tail.tails import Tails
 from thermocline.config.settings import Settings
 
 

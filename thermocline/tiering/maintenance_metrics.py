@@ -23,6 +23,7 @@ _GAUGES = {
     "oldest_snapshot_seconds": "Age of the oldest snapshot that the table retains.",
     "compacted_ratio": "Bytes compacted within an hour, by bytes published; NaN while none are.",
     "orphan_bytes": "Bytes of orphans that the last look removed; NaN before the first.",
+    "boundary_timestamp_seconds": "Rows of before this time, since 1970, aged out; NaN where none did.",
     "last_step_timestamp_seconds": "When the last step was taken, since 1970.",
     "failing": "1 while maintenance of the table waits after a failure.",
 }
@@ -58,6 +59,8 @@ class MaintenanceMetrics:
             case events.TableSurveyed(facts=facts, upkeep=upkeep):
                 now_s = self._now_s()
                 standing = CareStanding.of(facts, upkeep, int(now_s * 1000))
+                boundary = facts.boundary
+                boundary_s = None if boundary is None else boundary.before_us / 1e6
                 self._set(
                     name,
                     backlog_files=standing.backlog_files,
@@ -67,6 +70,7 @@ class MaintenanceMetrics:
                     oldest_snapshot_seconds=standing.oldest_snapshot_s,
                     compacted_ratio=_or_nan(standing.compacted_ratio),
                     orphan_bytes=_or_nan(standing.orphan_bytes),
+                    boundary_timestamp_seconds=_or_nan(boundary_s),
                 )
                 ago_s = standing.last_run_s
                 self._note_step(name, 0.0 if ago_s is None else now_s - ago_s)

@@ -197,6 +197,21 @@ class ColdPlan:
         rows = listed.rows if listed is not None and listed.is_enough else None
         return rows if rows is not None and 0 <= rows <= _MAX_COUNTED else None
 
+    def bounds(self, cold: ColdSlice, column: Column) -> Bounds | None:
+        """Return the statistics of a column in every file of a slice; None where rows are deleted, or a file is not Parquet.
+
+        Raises FileNotFoundError, DamagedFile, OSError as ``files``.
+        """
+        io, listed = self._manifest_list(cold)
+        if listed is None or not (listed.is_enough and listed.data):
+            return None
+        files = self._files(io, tuple(listed.data))
+        return (
+            files.bounds(column.field_id, bound_type(column.type))
+            if files.are_parquet
+            else None
+        )
+
     def _check(self, io: OwnFiles, manifests: Sequence[Manifest], *, is_data: bool) -> None:
         """Check that the files of manifests are where they may be, each manifest once. Raises as ``Reach.check_block``."""
         with self._lock:

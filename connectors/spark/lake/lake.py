@@ -34,7 +34,7 @@ from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
 from planner.seam.cut import Pin, TableCut, cold_cut
 from planner.seam.freshness import parse_freshness, parse_wait_for
-from planner.seam.time_travel import AtTime, ended, parse_cut
+from planner.seam.time_travel import AtTime, check_not_expired, ended, parse_cut
 from planner.statement.references import check_no_side
 
 #: Pins are read anew with every cut; nothing is refreshed in between.
@@ -162,6 +162,8 @@ class Lake(SparkLake[LakeCut]):
 
     def _before(self, cuts: Mapping[TableName, TableCut], time_us: int) -> LakeCut:
         """End every cut before its first row of a time; a table without a topic says by its snapshots what it was."""
+        for cut in cuts.values():
+            check_not_expired(cut, time_us)
         whole = self._made({name: cut for name, cut in cuts.items() if cut.hot is not None})
         past = {
             name: ended(cut, first_offsets(whole.table(str(name)), time_us))

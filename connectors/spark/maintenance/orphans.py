@@ -133,6 +133,8 @@ def remove_orphans(
         .usePrefixListing(True)
         .olderThan(before_ms)
         .deleteWith(listing)
+        # Else all that it found, which may be millions, is one list of the driver first.
+        .option("stream-results", "true")
         .execute()
     )
     failpoints.reach("before_orphans")

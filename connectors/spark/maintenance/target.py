@@ -26,6 +26,7 @@ from connectors.spark.maintenance.orphans import (
     remove_orphans,
     store_clock_ms,
 )
+from connectors.spark.maintenance.row_expiry import RowExpirer
 from connectors.spark.metadata import (
     TableState,
     each,
@@ -63,6 +64,7 @@ from planner.maintenance.steps import (
     LogLength,
     ManifestRewrite,
     OrphanRemoval,
+    RowExpiry,
     Step,
     StepResult,
     WatermarkRenewal,
@@ -130,6 +132,10 @@ class SparkMaintenance:
 
     def _take(self, step: Step) -> tuple[int, int]:
         match step:
+            case RowExpiry():
+                self._check_clock(load_table(self.session, self.table))
+                expirer = RowExpirer(self.session, self.table, self._commits, self._check_room)
+                return expirer.expire(step)
             case Compaction():
                 return self._compact(step)
             case ManifestRewrite():
@@ -162,16 +168,13 @@ class SparkMaintenance:
             # Iceberg chooses among all partitions, and no more than what was to be rewritten.
             max_files = sum(backlog.files for backlog in step.backlogs)
         cores = self.session.sparkContext.defaultParallelism
-        group_bytes, groups = rules.budget_bytes, cores
-        if self.is_beside:
-            # A task writes a file of the target size.
-            group_bytes = min(group_bytes, rules.target_bytes * max(2, cores // 2))
-            groups = 1
         options = {
             "target-file-size-bytes": rules.target_bytes,
-            "max-file-group-size-bytes": group_bytes,
+            "max-file-group-size-bytes": rules.group_bytes(
+                cores // 2 if self.is_beside else None
+            ),
             "delete-file-threshold": rules.max_delete_files,
-            "max-concurrent-file-group-rewrites": groups,
+            "max-concurrent-file-group-rewrites": 1 if self.is_beside else cores,
         }
         if max_files is not None:
             options["max-files-to-rewrite"] = max_files

@@ -10,7 +10,6 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -298,8 +297,8 @@ def _texts(state: TableState) -> Iterator[str]:
 
 
 def _check_same_binding(plan: TieringPlan, binding: Binding | None) -> None:
-    # Skips belong to the watermark, which is compared by itself.
-    planned = replace(plan.binding, skips=())
+    # What the watermark says is compared by itself.
+    planned = plan.binding.under(None)
     if binding is None or (binding.address, binding.shape) != (planned.address, planned.shape):
         raise TieringConflict(
             f"{plan.pin.table}: the table's binding changed since this tiering was planned; plan again.",

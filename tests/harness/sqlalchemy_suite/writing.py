@@ -30,6 +30,18 @@ _TYPES: tuple[tuple[Any, Any], ...] = (
 )
 
 
+#: What is not written, nor asked of the server. 1.4 has no views.
+_LEFT_OUT = tuple(
+    getattr(schema, name)
+    for name in (
+        *("SetTableComment", "SetColumnComment", "CreateIndex", "CreateView", "DropView"),
+        *("AddConstraint", "DropConstraint"),
+    )
+    if hasattr(schema, name)
+)
+_UUID = getattr(types, "Uuid", ())
+
+
 def arrow_type(kind: Any) -> pa.DataType:
     """Raises KeyError: Iceberg has none."""
     if isinstance(kind, types.TypeDecorator):
@@ -38,7 +50,7 @@ def arrow_type(kind: Any) -> pa.DataType:
         return pa.timestamp("us", "UTC" if kind.timezone else None)
     if isinstance(kind, types.Numeric) and not isinstance(kind, types.Float):
         return pa.decimal128(kind.precision or 38, 10 if kind.scale is None else kind.scale)
-    if isinstance(kind, types.Uuid):
+    if isinstance(kind, _UUID):
         return pa.uuid() if kind.native_uuid else pa.string()
     for python, arrow in _TYPES:
         if isinstance(kind, python):
@@ -84,18 +96,8 @@ class WritingDialect(ThermoclineDialect):
                 self._insert(insert.table, rows)
             case dml.Delete() as delete if delete.whereclause is None:
                 self.write("empty", _name(delete.table), b"")
-            case (
-                schema.SetTableComment()
-                | schema.SetColumnComment()
-                | schema.CreateIndex()
-                | schema.CreateView()
-                | schema.DropView()
-                | schema.AddConstraint()
-                | schema.DropConstraint()
-            ):
-                pass
-            case _:
-                return False
+            case other:
+                return isinstance(other, _LEFT_OUT)
         return True
 
     def _create(self, table: Any) -> None:
@@ -140,7 +142,7 @@ def _value(value: Any, kind: Any) -> Any:
     """Return what pyarrow takes for a column: a database would convert."""
     if value is None:
         return None
-    if isinstance(kind, types.Uuid):
+    if isinstance(kind, _UUID):
         one = UUID(str(value))
         return one.bytes if kind.native_uuid else one.hex
     stored = arrow_type(kind)

@@ -47,7 +47,7 @@ export async function remove(path) {
 const PERIOD_MS = 1000;
 const RETRY_MS = 2000;
 
-// Asks a page's document about once a second, when the server's answer to all tabs is due again; returns what ends it.
+// Asks a page's document when the answer to all tabs is due again, once a second or, of a busy server, less often; returns what ends it.
 // While a page is not looked at it asks nothing.
 export function poll(path, parameters, onDocument, onProblem) {
   const stop = new AbortController();
@@ -61,7 +61,7 @@ export function poll(path, parameters, onDocument, onProblem) {
     try {
       const headers = etag ? { "if-none-match": etag } : {};
       const answer = await call("GET", path + query, { headers, signal: stop.signal });
-      pause = Math.max(100, PERIOD_MS - Number(answer.response.headers.get("x-age-ms") ?? 0));
+      pause = Math.max(100, Number(answer.response.headers.get("x-due-ms") ?? PERIOD_MS));
       if (answer.document) {
         etag = answer.response.headers.get("etag");
         onDocument(answer.document, true);
