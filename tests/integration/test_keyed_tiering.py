@@ -91,6 +91,15 @@ def test_each_publish_leaves_the_newest_row_of_each_key(devices: BoundTable) -> 
     assert operations(devices)[0] == "overwrite"
 
 
+def test_nothing_of_a_fold_stays_on_executors(devices: BoundTable) -> None:
+    def persistent() -> set[int]:
+        return set(devices.session.sparkContext._jsc.getPersistentRDDs().keySet())
+
+    before = persistent()
+    tier(devices, LOG.to(20, 20))
+    assert persistent() == before
+
+
 def test_every_change_has_one_outcome(devices: BoundTable) -> None:
     changes = (
         Change(0, 0, 2, "a"),
