@@ -39,9 +39,10 @@ from proxy.query.executor import Statements
 from proxy.query.relations import Sources
 from proxy.session import Deadline, Session
 from proxy.tail.budget import TailLimits
+from proxy.tail.followed_table import FollowSettings
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.readers import local_readers
-from proxy.tail.tails import FollowSettings, Tails
+from proxy.tail.tails import Tails
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.harness.published import publish
 from thermocline.commands.create import first_watermark

@@ -234,11 +234,12 @@ class TableDecoder:
     def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:
         partition = batch.column(KAFKA_PARTITION)[at].as_py()
         offset = batch.column(KAFKA_OFFSET)[at].as_py()
-        others = "null or skip" if self._arrow is self._schema.arrow else "skip"
+        # A keyed table has no policy null, and under another one its rows would be others.
+        is_keyed = self._arrow is not self._schema.arrow
+        policies = "" if is_keyed else ", or choose error policy null or skip for the table"
         return unfit.error(
             f"{self._table}: the record at partition {partition}, offset {offset} does not decode: {unfit.message}; {unfit.cure} "
-            f"`thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`, or choose error policy "
-            f"{others} for the table.",
+            f"`thermocline skip {shell_word(self._table)} --partition {partition} --offset {offset}`{policies}.",
             table=self._table,
             partition=partition,
             offset=offset,

@@ -133,7 +133,7 @@ class RecordKey:
     @property
     def properties(self) -> dict[str, str]:
         """The table properties that ``parse`` reads back equal. All of them decide which row a record becomes."""
-        properties = {KEY_FORMAT: self.format}
+        properties: dict[str, str] = {KEY_FORMAT: self.format}
         if self.column:
             properties[KEY_COLUMN] = str(self.column)
         if self.schema is not None:

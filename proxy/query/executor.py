@@ -43,6 +43,7 @@ from proxy.query.parsing import StatementParser, counting
 from proxy.query.relations import Relations, Signatures, Sources, check_count
 from proxy.query.tickets import (
     SessionStatement,
+    TicketMaker,
     Tickets,
     answer_metadata,
     context_of,
@@ -111,7 +112,8 @@ class Statements:
         self.system = SystemTables()
         self._relations = Relations(sources, self.browser, self.access, self.system)
         self._signatures = Signatures(self._relations)
-        self.tickets = Tickets(secrets, self._relations, ttl_s=ticket_ttl_s)
+        self._tickets = Tickets(secrets)
+        self.ticket_maker = TicketMaker(self._relations, ttl_s=ticket_ttl_s)
         self._threads = ThreadPool()
         self._planning = PlanningQueue()
 
@@ -158,13 +160,13 @@ class Statements:
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         planned = self._unseal(session, ticket)
-        until_us = self.tickets.good_until_us(self._now_us(), planned.renewable_until_us)
+        until_us = self.ticket_maker.good_until_us(self._now_us(), planned.renewable_until_us)
         again = replace(planned, expires_at_us=max(until_us, planned.expires_at_us))
-        return Renewed(self.tickets.resealed(again, ticket), again.expires_at_us)
+        return Renewed(self._tickets.resealed(again, ticket), again.expires_at_us)
 
     def about(self, session: Session, ticket: bytes) -> TicketSummary:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
-        return summary(self.tickets.opened(ticket, user=session.user or "", now_us=0))
+        return summary(self._tickets.opened(ticket, user=session.user or "", now_us=0))
 
     def _in_hand(self, request: _Request) -> _InHand | None:
         """Return a statement that is analysed, described and pinned: with that it is prepared and planned on this thread.
@@ -263,14 +265,14 @@ class Statements:
         if session.after is not None:
             cuts = cuts.narrowed(session.after, statement.parsed.sides)
             app_metadata = format_position(cuts.by_key.values())
-        ticket = self.tickets.of(statement, cuts, parameters, cut)
-        sealed = partial(self.tickets.sealed, is_encrypted=statement.hides_count)
+        ticket = self.ticket_maker.of(statement, cuts, parameters, cut)
+        sealed = partial(self._tickets.sealed, is_encrypted=statement.hides_count)
         if statement.is_explain:
             contract = statement.contract
             report = explain(self._relations, session, statement.parsed, cuts, contract, ticket)
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
             return Planned(sealed(ticket), EXPLAIN_SCHEMA, app_metadata.encode())
-        shares = self.tickets.shares(statement, cuts, ticket)
+        shares = self.ticket_maker.shares(statement, cuts, ticket)
         return Planned(
             sealed(ticket),
             columns.with_metadata(answer_metadata(*shares[:1] or (ticket,)) or None),
@@ -377,7 +379,7 @@ class Statements:
     # --- its steps ---
 
     def _unseal(self, session: Session, ticket: bytes) -> Ticket:
-        return self.tickets.opened(ticket, user=session.user or "", now_us=self._now_us())
+        return self._tickets.opened(ticket, user=session.user or "", now_us=self._now_us())
 
     def _cached_constant(self, session: Session, planned: Ticket) -> MaterializedResult | None:
         """Return the answer of a statement that depends on nothing and was run before; None: of any other."""

@@ -63,19 +63,13 @@ class SessionStatement:
         return When.at(self.time_us, self.session.zone)
 
 
-class Tickets:
-    """Thread-safe. The first of ``secrets`` signs, any is taken.
+class TicketMaker:
+    """Makes the tickets of planned statements. Thread-safe."""
 
-    A ticket's bytes are read once; whose it is and until when is checked each time.
-    """
-
-    def __init__(self, secrets: Sequence[bytes], relations: Relations, *, ttl_s: float) -> None:
+    def __init__(self, relations: Relations, *, ttl_s: float) -> None:
         #: How long a ticket is good for. Replaced when the settings are read again.
         self.ttl_s = ttl_s
         self._relations = relations
-        self._secrets = tuple(secrets)
-        self._cipher = TicketCipher(self._secrets)
-        self._cache = StatementCache(_MAX_CACHED)
 
     def of(
         self,
@@ -135,6 +129,18 @@ class Tickets:
         pins = self._relations.sources.pins.pinned(tables) or {}
         graces = [pin.grace_s for pin in pins.values() if pin.grace_s is not None]
         return planned_us + min(graces) * 1_000_000 if graces else None
+
+
+class Tickets:
+    """Thread-safe. The first of ``secrets`` signs, any is taken.
+
+    A ticket's bytes are read once; whose it is and until when is checked each time.
+    """
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        self._secrets = tuple(secrets)
+        self._cipher = TicketCipher(self._secrets)
+        self._cache = StatementCache(_MAX_CACHED)
 
     def sealed(self, ticket: Ticket, *, is_encrypted: bool) -> bytes:
         """Return what the client gets; encrypted, it cannot be read."""

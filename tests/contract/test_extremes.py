@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -52,6 +53,11 @@ def is_read(statements: Statements, sql: str) -> bool:
     return not by_statistics
 
 
+def plain_text(rows: pa.Table) -> str:
+    """NaN equals itself here; which of two zeros comes first is chance."""
+    return re.sub(r"-(0\.0\b)", r"\1", str(rows.to_pylist()))
+
+
 ITEMS = (
     "min({0}) AS a, max({0}) AS b",
     "count(*) AS n, max({0}) AS b",
@@ -78,9 +84,7 @@ def compare(place: Place, folder: Path, seed: int, tables: int) -> Counter[str]:
                 expected = plain.execute(f"SELECT {items} FROM every_row").to_arrow_table()
                 plain.unregister("every_row")
                 reply = "\n".join((ours, *table.steps))
-                assert str(answer(statements, ours).to_pylist()) == str(expected.to_pylist()), (
-                    reply
-                )
+                assert plain_text(answer(statements, ours)) == plain_text(expected), reply
                 outcomes[kind if is_read(statements, ours) else f"{kind} by statistics"] += 1
     return outcomes
 

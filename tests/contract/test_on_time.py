@@ -244,7 +244,7 @@ def test_statements_of_one_user_are_planned_and_prepared_in_turns(
 
 
 def expires(statements: Statements) -> None:
-    statements.tickets.ttl_s = 0
+    statements.ticket_maker.ttl_s = 0
 
 
 def is_closed(statements: Statements) -> None:

@@ -6,6 +6,7 @@ Of those with their schema beside them the two schemas, of keys and of values, a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -69,7 +70,7 @@ def row_of(row: dict[str, Any]) -> dict[str, Any]:
 
 def _read(row: dict[str, Any]) -> dict[str, Any]:
     """Read what PostgreSQL wrote as JSON."""
-    reads = {
+    reads: dict[str, Callable[[Any], Any]] = {
         "balance": Decimal,
         "born": date.fromisoformat,
         "seen": lambda text: datetime.fromisoformat(f"{text}+00:00"),

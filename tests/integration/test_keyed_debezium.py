@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,20 +20,20 @@ COLUMNS = (
     *("--column", "uid:uuid", "--column", "tags:list<string>"),
 )
 SELECT = (
-    "SELECT id, name, balance, born, seen::VARCHAR, at, active, visits, data, uid::VARCHAR, tags "
+    'SELECT id, name, balance, born, seen::VARCHAR, "at", active, visits, data, uid::VARCHAR, tags '
     "FROM lake.net.{} ORDER BY id"
 )
+
+_TEXTS: dict[str, Callable[[Any], Any]] = {
+    "seen": lambda value: value.strftime("%Y-%m-%d %H:%M:%S+00"),
+    "uid": str,
+}
 
 
 def expected() -> list[tuple[Any, ...]]:
     return [
         tuple(
-            {
-                "seen": lambda value: value.strftime("%Y-%m-%d %H:%M:%S+00"),
-                "uid": str,
-            }.get(name, lambda value: value)(value)
-            if value is not None
-            else None
+            _TEXTS.get(name, lambda value: value)(value) if value is not None else None
             for name, value in row.items()
         )
         for row in FINAL
@@ -56,11 +57,11 @@ def test_tables_over_debeziums_topics_have_the_rows_of_their_source(
         for form in FORMS:
             assert cli_site.ask(SELECT.format(f'"{form}{suffix}"')) == expected(), form
 
-    wait_until(lambda: cli_site.answers(SELECT.format("flat_by_default")), 10)
+    wait_until(lambda: cli_site.answers("SELECT 1 FROM lake.net.flat_by_default"), 30)
     check()
     code, out, err = cli_site.run("tier", "--once")
     assert code == 0, out + err
     assert out.count("published 5 rows") == len(FORMS), out
     check()
-    wait_until(lambda: len(cli_site.ask(SELECT.format('"flat_by_default$cold"'))) == 5, 10)
+    wait_until(lambda: len(cli_site.ask(SELECT.format('"flat_by_default$cold"'))) == 5, 30)
     check("$cold")

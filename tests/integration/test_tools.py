@@ -151,7 +151,7 @@ def test_sqlline_lists_describes_and_asks(server: SqlServer, flows: TableName) -
     jars = [*resolve("sqlline", SQLLINE), *resolve("flight-jdbc")]
     script = [
         "!set outputformat csv",
-        "!tables lake edr flows",
+        "!tables",
         f"SELECT column_name FROM information_schema.columns WHERE table_name = '{flows.name}';",
         'SELECT dst_port, count(*) AS "flows" FROM lake.edr.flows GROUP BY 1 ORDER BY 2 DESC;',
         "SELECT count(DISTINCT kafka_timestamp) > 0 AS has_times FROM lake.edr.flows;",

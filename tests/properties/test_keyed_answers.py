@@ -185,7 +185,7 @@ def relation_of(
     needs = StatementNeeds(columns=None if names is None else frozenset(names))
     table = ResolvedTable(FLOWS, side)
     read = plan_read(needs, table, cut, is_open=grant is None, rows=rows)
-    sources = ()
+    sources: tuple[SqlRelation, ...] = ()
     if read.cold is ColdMode.WHOLE:
         columns = "*" if read.cold_names is None else ", ".join(read.cold_names)
         sources = (SqlRelation(f"SELECT {columns} FROM cold"),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -68,7 +69,7 @@ class Saved:
     compactions: int
 
 
-def multiset(rows: pa.Table) -> Counter[tuple[object, ...]]:
+def multiset(rows: pa.Table) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in rows.to_pylist())
 
 
@@ -273,6 +274,7 @@ def test_a_version_and_a_side_are_a_snapshot_and_the_tail_alone(lake: KeyedLake)
 def test_a_cut_is_answered_by_no_snapshot_that_is_newer(lake: KeyedLake) -> None:
     """Cold has forgotten the rows of then; a snapshot of before has them, and the log what came between."""
     older = lake.store.facts(DEVICES).head
+    assert older is not None
     lake.tier(1)
     lake.board.refresh(DEVICES)
     _, ticket = lake.plan("SELECT * FROM devices")

@@ -1,7 +1,7 @@
 """The seam's machine over a keyed table: wherever the watermark falls, the newest row of each key, or a named error.
 
 Publishes fold: the newest change of each key is a row or none, and replaces that of before. What other writers add is not for
-such a table, so the rules that append rows are left out.
+such a table, so the rules that append rows are left out; nor do its rows age out.
 """
 
 from __future__ import annotations

@@ -456,8 +456,7 @@ def test_a_bad_record_says_the_way_out() -> None:
     assert error.value.message == (
         "lake.net.t: the record at partition 0, offset 0 does not decode: field n: expected a whole number for int, found a "
         "string; where a column of its source has another type from this record on, make a table anew, or give the field a new "
-        "column; where it is a single one, run `thermocline skip lake.net.t --partition 0 --offset 0`, or choose error policy "
-        "skip for the table."
+        "column; where it is a single one, run `thermocline skip lake.net.t --partition 0 --offset 0`."
     )
 
 
@@ -533,8 +532,7 @@ def test_a_value_that_its_source_left_out_is_an_error_of_its_own(kind: Any, valu
         assert error.value.message == (
             "lake.net.t: the record at partition 0, offset 0 does not decode: field big: an update did not touch the value, and "
             "its source left it out; have PostgreSQL send whole rows (`ALTER TABLE … REPLICA IDENTITY FULL`) and touch the row "
-            "there; to leave this change out, run `thermocline skip lake.net.t --partition 0 --offset 0`, or choose error policy "
-            "skip for the table."
+            "there; to leave this change out, run `thermocline skip lake.net.t --partition 0 --offset 0`."
         )
 
 

@@ -35,9 +35,9 @@ def covered(
     *,
     rows: tuple[PartitionRows, ...] = ROWS,
     oldest_us: Mapping[int, int] | None = None,
-    **named: int,
+    named: Mapping[str, int] | None = None,
 ) -> Watermark:
-    offsets = {int(key[1:]): offset for key, offset in named.items()}
+    offsets = {int(key[1:]): offset for key, offset in (named or {}).items()}
     return cover(
         FLOWS, history, 4, RowsOfHead(4, rows, 0, oldest_us or {}), offsets, run="said"
     )
@@ -50,26 +50,28 @@ def test_tag_and_mirror_say_it_where_they_agree() -> None:
 
 
 def test_a_person_may_name_lower_offsets() -> None:
-    assert covered(history(TAGGED, HEAD), p0=10, p1=16).next == vector(10, 16)
-    assert covered(history(TAGGED, HEAD), p0=10, p1=20, p2=0).next == vector(10, 20, 0)
+    assert covered(history(TAGGED, HEAD), named={"p0": 10, "p1": 16}).next == vector(10, 16)
+    assert covered(history(TAGGED, HEAD), named={"p0": 10, "p1": 20, "p2": 0}).next == vector(
+        10, 20, 0
+    )
 
 
 def test_nobody_names_what_was_never_covered() -> None:
     with pytest.raises(
         BadParameter, match="offset 11 of partition 0 was never covered, at most 10"
     ):
-        covered(history(TAGGED, HEAD), p0=11)
+        covered(history(TAGGED, HEAD), named={"p0": 11})
     with pytest.raises(
         BadParameter, match="offset 1 of partition 2 was never covered, at most 0"
     ):
-        covered(history(TAGGED, HEAD), p2=1)
+        covered(history(TAGGED, HEAD), named={"p2": 1})
 
 
 def test_of_all_partitions_or_of_none() -> None:
     with pytest.raises(
         BadParameter, match=r"nothing was said of partitions 1; .* --next 1=OFFSET"
     ):
-        covered(history(TAGGED, HEAD), p0=10)
+        covered(history(TAGGED, HEAD), named={"p0": 10})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_a_row_that_the_tail_has_too_is_refused(
     rows: tuple[PartitionRows, ...], named: dict[str, int], where: str
 ) -> None:
     with pytest.raises(ForeignCommit, match=f"there is a row of {where}"):
-        covered(history(TAGGED, HEAD), rows=rows, **named)
+        covered(history(TAGGED, HEAD), rows=rows, named=named)
 
 
 def test_where_tag_and_mirror_disagree_a_person_must_say() -> None:
@@ -92,7 +94,7 @@ def test_where_tag_and_mirror_disagree_a_person_must_say() -> None:
     value = history(TAGGED, HEAD, mirror=other)
     with pytest.raises(WatermarkMissing, match=r"disagree on partition 0 \(10 and 12\)"):
         covered(value)
-    assert covered(value, p0=12, p1=20).next == vector(12, 20)
+    assert covered(value, named={"p0": 12, "p1": 20}).next == vector(12, 20)
 
 
 def test_a_mirror_alone_says_it_too() -> None:

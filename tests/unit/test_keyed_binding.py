@@ -57,6 +57,10 @@ def test_an_append_table_has_the_properties_and_the_shape_it_had() -> None:
         ({MODE: "append"}, "property thermocline.key_fields is for a keyed table, and"),
         ({"thermocline.key_fields": ""}, "is ''; it must be the ids of the key's columns"),
         ({"thermocline.key_fields": "4,id"}, "is '4,id'; it must be the ids"),
+        (
+            {"thermocline.retention_days": "30"},
+            "rows of a keyed table do not age out: each stays until its key is deleted; remove the property.",
+        ),
         ({"thermocline.key_from": "both"}, "is 'both'; allowed are key, value."),
         ({"thermocline.envelope": "avro"}, "allowed are none, debezium, debezium-flat."),
         (

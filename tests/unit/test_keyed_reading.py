@@ -148,7 +148,7 @@ def test_a_publish_carries_its_text_by_the_rows_that_it_appended() -> None:
         ("append", {"rows": 3, "added_records": 3}),
         ("delete", {"rows": 0, "added_position_deletes": 2}),
     ):
-        head = ours(2, 1, operation, **counts)  # type: ignore[arg-type]
+        head = ours(2, 1, operation, **counts)
         mark = resolve(history(base, head), 2, table="t")
         assert (mark.outcomes.rows, mark.prev_snapshot_id) == (counts["rows"], 1)
     copied = ours(2, 1, "append", rows=4, added_records=3)
@@ -184,7 +184,7 @@ def test_of_a_broken_chain_the_tag_counts_where_nothing_changed(
     counts: dict[str, int], is_believed: bool
 ) -> None:
     base = ours(1, None, "append", total_records=31, total_position_deletes=1)
-    head = snapshot(4, 3, "replace", **counts)
+    head = snapshot(4, 3, "replace", **counts)  # type: ignore[arg-type]
     text = base.watermark_text
     assert text is not None
     value = history(base, head, tagged_id=1, mirror=text)

@@ -504,10 +504,10 @@ def test_what_is_done_is_a_line_and_a_metric(capsys: pytest.CaptureFixture[str])
     new = replace(facts_of(1), properties={})
     metrics(events.TableSurveyed(FLOWS, new, plan_upkeep(new, Situation(NOW_MS))))
     never = 'thermocline_maintain_last_step_timestamp_seconds{table="lake.net.flows"} 0.0'
-    lines = generate_latest(registry).decode().splitlines()
-    assert never in lines
+    shown = generate_latest(registry).decode().splitlines()
+    assert never in shown
     assert (
-        'thermocline_maintain_boundary_timestamp_seconds{table="lake.net.flows"} NaN' in lines
+        'thermocline_maintain_boundary_timestamp_seconds{table="lake.net.flows"} NaN' in shown
     )
     old = replace(new, boundary=RetentionBoundary(3, 86_400_000_000))
     metrics(events.TableSurveyed(FLOWS, old, plan_upkeep(old, Situation(NOW_MS))))

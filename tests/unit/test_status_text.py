@@ -11,6 +11,7 @@ import pytest
 from connectors.table_standings import PartitionStanding, TableStatus, TailReading
 from planner.maintenance.standing import CareStanding
 from planner.names import TableName
+from planner.seam.watermark import Outcomes
 from proxy.catalog.system_tables import TAILS
 from thermocline.client import Client
 from thermocline.commands.status import _document, _show
@@ -141,7 +142,7 @@ def test_the_share_in_memory_stands_before_the_notes(
 
 
 def test_a_servers_rows_are_what_catalog_and_broker_would_say() -> None:
-    publish = {"rows": 10, "dead": 1, "skipped": 0, "tombstones": 0, "expired": 0}
+    publish = dict.fromkeys(Outcomes.__dataclass_fields__, 0) | {"rows": 10, "dead": 1}
     expected = replace(FLOWS, tail=TailReading(30, 12, 8.0), last_publish=publish)
     second = SERVED | {"kafka_partition": 1, "lag": 0, "tail_read_offsets": 0}
     assert served(SERVED) == [expected]

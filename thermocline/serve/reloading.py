@@ -113,7 +113,7 @@ class Reloader:
             stream_wait_s=server.queue_wait_s,
         )
         self._server.gate.policy.admins = admins(settings)
-        self._statements.tickets.ttl_s = server.ticket_ttl_s
+        self._statements.ticket_maker.ttl_s = server.ticket_ttl_s
 
     def _watch(self) -> None:
         while not self._stop.wait(WATCH_S):

@@ -32,7 +32,7 @@ from connectors.spark.metadata import (
 )
 from connectors.spark.publish.append_files import LeadingMetrics
 from connectors.spark.publish.publish import WatermarkCommits
-from connectors.spark.publish.stage import branch_of, create_branch, new_run, remove_branches
+from connectors.spark.publish.stage import branch_of, create_branches, new_run, remove_branches
 from connectors.table_facts import Evidence, with_statistics, with_units
 from planner.errors import BadBinding, FederationError, TieringConflict
 from planner.maintenance.retention import aged
@@ -106,7 +106,7 @@ class RowExpirer:
 
     def _stage(self, step: RowExpiry, run: str) -> StagedDelete:
         branch = branch_of(run)
-        state = create_branch(self.session, self.table, run, self._head)
+        state = create_branches(self.session, self.table, (branch,), self._head)
         base = self._head(state)
         files, loaded = self._old_files(step, base), load_table(self.session, self.table)
         self.check_room(loaded, sum(file.fileSizeInBytes() for file in files.mixed))
