@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -24,14 +24,12 @@ from proxy.flightsql import middleware as entry
 from proxy.flightsql.messages import Malformed
 from proxy.flightsql.state.client_session import SETTINGS, with_settings
 from proxy.flightsql.state.tokens import SessionTokens
-from proxy.query.relations import Relations
 from proxy.query.tickets import TicketCipher, Tickets, parameter_values
 from proxy.session import Session
 from tests.harness.lying import LIES, Lie, lying_stream
 
 SECRET = b"s" * 32
-#: What is sealed and opened needs no relations.
-TICKETS = Tickets([SECRET], cast("Relations", None), ttl_s=1)
+TICKETS = Tickets([SECRET])
 TOKENS = SessionTokens(SECRET, lambda: 0.0)
 ACCESS = Access(FixedUsers({"ada": "secret"}).verify)
 TICKET = Ticket(
