@@ -21,6 +21,7 @@ from planner.errors import (
     TailGap,
     TieringConflict,
 )
+from planner.maintenance.steps import Compaction
 from planner.ports import Staged
 from planner.seam.binding import MIRROR
 from planner.seam.snapshots import TAG, live_rows
@@ -35,6 +36,7 @@ from tests.harness.keyed_log import (
     KeyedLog,
     KeyedRow,
 )
+from tests.harness.maintaining import maintain
 
 pytestmark = pytest.mark.spark
 
@@ -87,6 +89,25 @@ def test_each_publish_leaves_the_newest_row_of_each_key(devices: BoundTable) -> 
         assert result.outcomes.rows == head.count("added-records")
     # What a table whose files were never rewritten has been through.
     assert operations(devices)[0] == "overwrite"
+
+
+def test_a_key_may_have_the_name_of_an_alias(lake: SparkLake) -> None:
+    columns = (dataclasses.replace(KEYED_COLUMNS[0], name="t"), *KEYED_COLUMNS[1:])
+    devices = lake.create(0, 0, columns=columns, binding=KEYED, key=("t",))
+    for ends in ((60, 60), (150, 200)):
+        log = LOG.to(*ends)
+        tier(devices, log)
+        read = devices.session.table(identifier(devices.name)).select("t", "state").collect()
+        assert sorted(map(tuple, read)) == [row[2:] for row in log.rows]
+
+
+def test_nothing_of_a_fold_stays_on_executors(devices: BoundTable) -> None:
+    def persistent() -> set[int]:
+        return set(devices.session.sparkContext._jsc.getPersistentRDDs().keySet())
+
+    before = persistent()
+    tier(devices, LOG.to(20, 20))
+    assert persistent() == before
 
 
 def test_every_change_has_one_outcome(devices: BoundTable) -> None:
@@ -365,3 +386,22 @@ def test_an_empty_log_rebuilds_to_an_empty_table(devices: BoundTable) -> None:
     empty = KeyedLog((), (50, 50), starts=(50, 50))
     assert rebuild_once(empty, target(devices, empty), 100).outcomes == Outcomes()
     assert rows(devices) == []
+
+
+def test_maintenance_drops_the_deletes_of_a_keyed_table_and_tiering_goes_on(
+    devices: BoundTable,
+) -> None:
+    for end in (100, 130, 160, 190, 220):
+        tier(devices, LOG.to(end, end))
+    own, staged = stage(devices, LOG.to(250, 250))
+    assert Compaction in maintain(devices, hours=30)
+    state = devices.state()
+    head = state.history.snapshots[state.head or 0]
+    assert (head.count("total-delete-files"), live_rows(head)) == (0, len(rows(devices)))
+    assert rows(devices) == LOG.to(220, 220).rows
+    # Its keys were looked up in files that are no more.
+    with pytest.raises(TieringConflict, match="another writer changed the table"):
+        own.publish(staged)
+    own.discard(staged)
+    tier(devices, LOG)
+    assert rows(devices) == LOG.rows

@@ -504,10 +504,10 @@ def test_what_is_done_is_a_line_and_a_metric(capsys: pytest.CaptureFixture[str])
     new = replace(facts_of(1), properties={})
     metrics(events.TableSurveyed(FLOWS, new, plan_upkeep(new, Situation(NOW_MS))))
     never = 'thermocline_maintain_last_step_timestamp_seconds{table="lake.net.flows"} 0.0'
-    shown = generate_latest(registry).decode().splitlines()
-    assert never in shown
+    after = generate_latest(registry).decode().splitlines()
+    assert never in after
     assert (
-        'thermocline_maintain_boundary_timestamp_seconds{table="lake.net.flows"} NaN' in shown
+        'thermocline_maintain_boundary_timestamp_seconds{table="lake.net.flows"} NaN' in after
     )
     old = replace(new, boundary=RetentionBoundary(3, 86_400_000_000))
     metrics(events.TableSurveyed(FLOWS, old, plan_upkeep(old, Situation(NOW_MS))))

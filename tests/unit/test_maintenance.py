@@ -256,17 +256,21 @@ def test_it_tells_which_rows_aged_out_and_when() -> None:
     )
     table = replace(facts(*ages), history=history, boundary=boundary, schema=schema())
 
-    def told(table: MaintenanceFacts) -> tuple[str | None, str | None, float | None]:
+    def boundary_of(table: MaintenanceFacts) -> tuple[str | None, str | None, float | None]:
         standing = CareStanding.of(table, plan_upkeep(table, IN_TIER), NOW)
         return standing.expired_before, standing.expired_by, standing.expired_s
 
-    assert told(table) == ("1970-01-21", "kafka_timestamp", 7_200)
+    assert boundary_of(table) == ("1970-01-21", "kafka_timestamp", 7_200)
     # What it was before is not retained.
     left = {number: each for number, each in history.snapshots.items() if number > 2}
-    assert told(replace(table, history=History(left))) == ("1970-01-21", "kafka_timestamp", 60)
+    assert boundary_of(replace(table, history=History(left))) == (
+        "1970-01-21",
+        "kafka_timestamp",
+        60,
+    )
     dropped = replace(table, boundary=replace(boundary, field_id=99))
-    assert told(dropped) == ("1970-01-21", None, 60)
-    assert told(replace(table, boundary=None)) == (None, None, None)
+    assert boundary_of(dropped) == ("1970-01-21", None, 60)
+    assert boundary_of(replace(table, boundary=None)) == (None, None, None)
 
 
 # --- what is due ---

@@ -110,16 +110,14 @@ class RowExpirer:
         base = self._head(state)
         files, loaded = self._old_files(step, base), load_table(self.session, self.table)
         self.check_room(loaded, sum(file.fileSizeInBytes() for file in files.mixed))
-        if files.whole:
-            # Spark would read them, to write nothing.
-            delete = loaded.newDelete()
-            for file in files.whole:
-                delete.deleteFile(file)
-            delete.toBranch(branch).commit()
-        column = loaded.schema().findColumnName(step.boundary.field_id)
-        if column is None:
-            raise self._conflict(f"the column {step.column.name} was dropped")
-        name, column = identifier(self.table, branch), quoted((str(column),))
+        # Spark would read the whole ones, to write nothing. Without any, it is a snapshot of today's names: Spark goes by those of
+        # the branch's newest, where the column's may be another column's.
+        delete = loaded.newDelete()
+        for file in files.whole:
+            delete.deleteFile(file)
+        delete.toBranch(branch).commit()
+        name = identifier(self.table, branch)
+        column = quoted((self._column(step, loaded),))
         self.session.sql(f"DELETE FROM {name} WHERE {column} < {_literal(step)}")  # noqa: S608
         tip = load_state(self.session, self.table).refs[branch]
         return StagedDelete(base, tip, frozenset(str(file.location()) for file in files.mixed))
@@ -212,20 +210,17 @@ class RowExpirer:
     def _old_files(self, step: RowExpiry, head: int) -> OldFiles:
         """Look up the data files of a snapshot that may have rows before the boundary.
 
-        A scan of a snapshot goes by the column names that it was written with, which another column may have by now.
+        Of the newest one by today's names alone: where a snapshot is named, Iceberg compares by the names of then, and by
+        today's, which another column may have. Another than the newest is refused when it comes to the commit.
         """
-        loaded, iceberg = (
-            load_table(self.session, self.table),
-            java(self.session).org.apache.iceberg,
-        )
-        schema = iceberg.util.SnapshotUtil.schemaFor(loaded, head)
-        column = schema.findColumnName(step.boundary.field_id)
-        if column is None:
-            # It was added since: each row has NULL.
-            return OldFiles((), ())
-        older = iceberg.expressions.Expressions.lessThan(column, _value(step))
-        strict = iceberg.expressions.StrictMetricsEvaluator(schema, older)
-        scan = loaded.newScan().useSnapshot(head).filter(older).includeColumnStats()
+        loaded = load_table(self.session, self.table)
+        expressions = java(self.session).org.apache.iceberg.expressions
+        older = expressions.Expressions.lessThan(self._column(step, loaded), _value(step))
+        strict = expressions.StrictMetricsEvaluator(loaded.schema(), older)
+        scan = loaded.newScan()
+        if int(loaded.currentSnapshot().snapshotId()) != head:
+            scan = scan.useSnapshot(head)
+        scan = scan.filter(older).includeColumnStats()
         whole: list[Any] = []
         mixed: list[Any] = []
         for task in each(scan.planFiles()):
@@ -234,6 +229,13 @@ class RowExpirer:
             file = task.file()
             (whole if is_by_partition or strict.eval(file) else mixed).append(file)
         return OldFiles(whole, mixed)
+
+    def _column(self, step: RowExpiry, loaded: Any) -> str:
+        """Return what the boundary's column is called today."""
+        name = loaded.schema().findColumnName(step.boundary.field_id)
+        if name is None:
+            raise self._conflict(f"the column {step.column.name} was dropped")
+        return str(name)
 
     def _head(self, state: TableState) -> int:
         if state.head is None:
