@@ -82,9 +82,6 @@ def test_a_keyed_table_is_its_newest_rows_before_between_and_after_publishes(
     devices.delete(3, 9)
     check()
     tier("published 0 rows")
-    devices.put(3, 4, status="last")
-    check()
-    tier("published 2 rows")
     wait_until(
         lambda: cli_site.ask(ROWS.replace("devices", '"devices$cold"')) == devices.expected, 10
     )

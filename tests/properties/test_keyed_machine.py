@@ -156,7 +156,7 @@ SOMETIMES = (
 
 @pytest.mark.timeout(600)
 def test_the_answer_is_the_newest_row_of_each_key_or_a_named_error() -> None:
-    explore(25, same=True, machine=KeyedSeam)
+    explore(14, same=True, machine=KeyedSeam)
     assert never(SOMETIMES) == [], EVENTS
 
 
