@@ -150,20 +150,16 @@ class Upsert:
     envelope: Envelope = "none"
 
     @classmethod
-    def parse(cls, table: TableName, properties: Mapping[str, str]) -> Upsert | None:
-        """Read the properties; None: the table has a row for each record.
+    def parse(cls, table: TableName, properties: Mapping[str, str]) -> Upsert:
+        """Read the properties of a table that has any of ``UPSERT_OPTIONS``, or another mode than append.
 
         Raises:
             BadBinding: a value is not allowed, or a property of a keyed table is there without its mode.
         """
         if one_of(table, properties, MODE, get_args(Mode), "append") == "append":
-            for key in UPSERT_OPTIONS:
-                if key in properties:
-                    what = (
-                        f"property {key} is for a keyed table, and {MODE} is append; unset it."
-                    )
-                    raise bad_property(table, key, what)
-            return None
+            key = next(each for each in UPSERT_OPTIONS if each in properties)
+            what = f"property {key} is for a keyed table, and {MODE} is append; unset it."
+            raise bad_property(table, key, what)
         ids = properties.get(KEY_FIELDS, "").split(",")
         if not all(each.isascii() and each.isdigit() and len(each) <= 10 for each in ids):
             what = (
