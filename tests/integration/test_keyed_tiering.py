@@ -195,6 +195,8 @@ def _delete_one(table: BoundTable) -> None:
 
 
 def _update_one(table: BoundTable) -> None:
+    # The row is in a new file then, which no staged delete names.
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.update.mode' = 'merge-on-read')")
     table.sql("UPDATE {t} SET state = 'foreign' WHERE id = 3")
 
 
@@ -224,7 +226,11 @@ def test_another_writer_between_stage_and_publish_costs_no_row(
 ) -> None:
     act, holds = FOREIGN[name]
     tier(devices, LOG.to(60, 60))
-    tier(devices, LOG.to(100, 100))
+    before = 60
+    # Deletes of before would show a compaction by themselves: it drops them.
+    if name != "compaction":
+        before = 100
+        tier(devices, LOG.to(100, 100))
     own, staged = stage(devices, LOG.to(200, 200))
     act(devices)
     changed = rows(devices)
@@ -238,7 +244,7 @@ def test_another_writer_between_stage_and_publish_costs_no_row(
         own.discard(staged)
         tier(devices, LOG.to(200, 200))
     # What the other writer did stays, but for keys that have changed since.
-    since = {each.key for each in LOG.changes if 100 <= each.offset < 200}
+    since = {each.key for each in LOG.changes if before <= each.offset < 200}
     expected = [row for row in LOG.to(200, 200).rows if row[2] in since]
     expected += [row for row in changed if row[2] not in since]
     assert rows(devices) == sorted(expected, key=lambda row: row[2])
