@@ -188,7 +188,13 @@ def standings(
     untiered = {
         name: untiered_of(name, mark, bounds[mark.address]) for name, mark in marks.items()
     }
-    ranges = by_topic(waiting_of(marks, untiered))
+    readable = [
+        name for name, spans in untiered.items() if not isinstance(spans, FederationError)
+    ]
+    # Also of topics of which nothing waits: they have retention.
+    ranges = {marks[name].address: () for name in readable} | by_topic(
+        waiting_of(marks, untiered)
+    )
     look = _look_once(clusters, ranges, bounds) if ranges else BrokerLook()
     statuses = []
     for name, pin in pinned.items():

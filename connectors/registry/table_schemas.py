@@ -132,7 +132,9 @@ def needed(
     rows = schema_of_rows(writer, form.record, binding.envelope)
     if form.evolution == "none" or rows is None:
         return Evolution()
-    evolution = evolve(schema, rows, earlier, form.units, binding.key_column(schema))
+    evolution = evolve(
+        schema, rows, earlier, form.units, binding.key_column(schema), binding.key_fields
+    )
     if evolution.misfits and form.on_incompatible == "stop":
         misfit = evolution.misfits[0]
         name = rows.root.value.name or rows.root.value.kind

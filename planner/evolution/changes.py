@@ -107,6 +107,7 @@ def evolve(
     earlier: Collection[FieldPath] = (),
     units: Units = None,
     key: Column | None = None,
+    required: Collection[int] = (),
 ) -> Evolution:
     """Return what a table with ``schema`` needs for records of ``writer``. A schema that is no record has the field ``value``.
 
@@ -114,12 +115,10 @@ def evolve(
     was dropped, or left out, by a person. Those inside a column are below any name that it has or had.
     ``units`` are the ids of the table's fields whose times may be numbers; None: all.
     ``key`` is the column that keys of records fill, if they do: it is no field's.
+    ``required`` are ids of columns that stay so: those of a keyed table's key, which may be in keys of records alone.
     """
-    # Iceberg's identifier fields are required, and a keyed table's may be in keys of records alone.
     always = [
-        MakeOptional((column.name,))
-        for column in schema.columns
-        if column.field_id in schema.identifier
+        MakeOptional((column.name,)) for column in schema.columns if column.field_id in required
     ]
     owners = _owners(schema.columns)
     without = {

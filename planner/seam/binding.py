@@ -119,6 +119,11 @@ class Binding:
         return "append" if self.upsert is None else "upsert"
 
     @property
+    def key_fields(self) -> tuple[int, ...]:
+        """Ids of the columns of a keyed table's key; of another table none."""
+        return () if self.upsert is None else self.upsert.key
+
+    @property
     def envelope(self) -> Envelope:
         """What is around rows in the records' values."""
         return "none" if self.upsert is None else self.upsert.envelope
@@ -355,11 +360,13 @@ def check_mode(table: str, binding: Binding, mode: Mode) -> None:
 
 def shape_mismatch(table: str, binding: Binding, shape: str) -> ShapeMismatch:
     """Return the error of a table whose rows below the watermark were decoded with another ``shape``."""
-    way = "shape accept" if binding.upsert is None else "rebuild"
+    if binding.upsert is None:
+        changed, way = "error policy, JSON mode, epoch units or floors", "shape accept"
+    else:
+        changed, way = "error policy, format, envelope or how keys are read", "rebuild"
     return ShapeMismatch(
         f"{table}: rows below the watermark were decoded with shape {shape}, the binding now asks for {binding.shape} (decoder "
-        f"version, error policy, JSON mode, epoch units or floors changed, or how a keyed table's keys and changes are read); "
-        f"restore the table properties, or move the shape on purpose with `thermocline {way} {shell_word(table)}`.",
+        f"version, {changed} changed); restore the table properties, or move the shape on purpose with `thermocline {way} {shell_word(table)}`.",
         table=table,
         held=shape,
         asked=binding.shape,

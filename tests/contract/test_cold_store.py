@@ -393,7 +393,7 @@ def test_a_time_column_added_later_is_refused_by_name(cold: ColdHarness) -> None
 
 def test_a_watermark_of_a_newer_version_is_refused(cold: ColdHarness) -> None:
     cold.create()
-    cold.tier_text('{"v":3}')
+    cold.tier_text('{"v":4}')
     with pytest.raises(WatermarkUnreadable, match="run a newer Thermocline"):
         cold.store.pin(FLOWS)
 

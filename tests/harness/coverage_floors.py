@@ -18,7 +18,7 @@ from coverage import Coverage
 #: More above a floor than this, and it is not one any more.
 _SLACK = 1
 #: Percent of lines and branches. Whoever lowers one says why.
-FLOORS = {"planner": 100, "connectors": 69, "proxy": 71, "thermocline": 59}
+FLOORS = {"planner": 100, "connectors": 69, "proxy": 72, "thermocline": 59}
 
 
 def covered(files: dict[str, Any]) -> dict[str, float]:

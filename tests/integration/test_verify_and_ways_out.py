@@ -361,6 +361,8 @@ def test_rows_leave_cold_and_tail_in_one_commit_and_do_not_come_back(
         "skipped": 0,
         "tombstones": 0,
         "expired": 6,
+        "superseded": 0,
+        "deletes": 0,
     }
     # The past is read from its own snapshot, while that is there.
     then = f"{table} AT (VERSION => '{cut}')"

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,7 +37,7 @@ OLDEST = (
 
 
 @pytest.fixture(scope="module")
-def wide_table(iceberg_server: SqlServer) -> TableName:
+def wide_table(iceberg_server: SqlServer) -> Iterator[TableName]:
     value: object = 1
     for _ in range(30):
         value = {"s": value}
@@ -46,7 +47,13 @@ def wide_table(iceberg_server: SqlServer) -> TableName:
         "numbers": pa.array([list(range(1_000_000))]),
         "deep": pa.array([value]),
     }
-    return iceberg_server.create_plain(pa.table(rows), name=TableName("lake", ("wide",), "t"))
+    name = iceberg_server.create_plain(pa.table(rows), name=TableName("lake", ("wide",), "t"))
+    yield name
+    # Other modules list what is there.
+    with iceberg_server.catalog() as catalog:
+        catalog.drop_table((*name.namespace, name.name))
+        catalog.drop_namespace(name.namespace)
+    iceberg_server.refresh()
 
 
 def own_tests(python: str | Path, server: SqlServer, wide_table: TableName) -> str:

@@ -583,7 +583,6 @@ def test_the_fields_of_a_row_are_those_inside_its_envelope(
 
 def test_the_columns_of_a_key_stay_required() -> None:
     before = schema(id="!int", part="!string", other="!int")
-    keyed = TableSchema(0, before.columns, frozenset((10, 11)))
     writer = parse_schema(record(id=["null", "int"]))
-    assert evolve(keyed, writer).changes == (MakeOptional(("other",)),)
+    assert evolve(before, writer, required=(10, 11)).changes == (MakeOptional(("other",)),)
     assert len(evolve(before, writer).changes) == 3

@@ -8,7 +8,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from planner.reading.needs import MOST_ANY_ROWS, StatementNeeds, with_counted
+from planner.reading.needs import (
+    MOST_ANY_ROWS,
+    StatementNeeds,
+    name_of_count,
+    with_counted,
+)
 from planner.statement.references import ResolvedTable
 from tests.harness.builders import FLOWS
 
@@ -118,4 +123,5 @@ def test_a_bare_count_keeps_type_and_name_with_what_was_counted_elsewhere(
         expected = connection.execute(sql).to_arrow_table()
         answer = connection.execute(row[0]).to_arrow_table()
     assert answer.schema == expected.schema
+    assert answer.schema.names == [name_of_count(document)]
     assert answer.column(0).to_pylist() == [7 + rows]

@@ -54,6 +54,17 @@ def test_a_sound_chain_has_no_findings() -> None:
     assert check_chain(chain(), 3) == ()
 
 
+def test_what_retention_writes_anew_is_no_row_that_was_added() -> None:
+    aged = watermark(15, run="aged", prev_snapshot_id=2)
+    counts = {"added-records": "3", "deleted-records": "7"}
+    value = history(
+        snapshot(1, None, mark=FIRST),
+        snapshot(2, 1, mark=SECOND, added_records=SECOND.outcomes.rows),
+        Snapshot(3, 2, 3, "overwrite", {SUMMARY_KEY: format_watermark(aged), **counts}),
+    )
+    assert check_chain(value, 3) == ()
+
+
 def test_a_table_without_watermarks_has_none_either() -> None:
     assert check_chain(history(snapshot(1, None)), 1) == ()
 

@@ -283,7 +283,12 @@ def _step(
         note = f"all its records: they are {record_name(writer)}, not {table.form.record}"
         return _Step(version, notes=(note,)), Evolution()
     evolution = evolve(
-        schema, rows, earlier, table.form.units, table.binding.key_column(schema)
+        schema,
+        rows,
+        earlier,
+        table.form.units,
+        table.binding.key_column(schema),
+        table.binding.key_fields,
     )
     left_out = tuple(map(str, evolution.left_out))
     misfits = tuple(map(str, evolution.misfits))
