@@ -64,7 +64,7 @@ class Changes:
         key = [identifier(name) for name in self.key]
         by_key = " AND ".join(f"cold.{name} = newer.{name}" for name in key)
         own = ", ".join(f"cold.{identifier(name)}" for name in names)
-        # An anti-join would be a tenth faster, and cannot say that a row and its key's change are in two partitions.
+        # An anti-join may be faster, and cannot say that a row and its key's change are in two partitions.
         selects = [
             f"SELECT {own} FROM ({each}) AS cold "  # noqa: S608 - our names
             f"LEFT JOIN (SELECT {', '.join(key)}, {KAFKA_PARTITION} FROM ({changes})) AS newer ON {by_key} "
