@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import time
 
 import pytest
+from rich.console import Console
 
 from thermocline.demo.feeds import FLOWS, PROCESSES
 from thermocline.demo.observer import Observation, ObservedAnswer, ObservedTable, PartitionView
-from thermocline.demo.screen import PlainScreen, plain_line
+from thermocline.demo.screen import LiveScreen, PlainScreen, plain_line
 
 
 def answer(partitions: int) -> ObservedAnswer:
@@ -63,3 +65,15 @@ def test_steps_of_set_up_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
         screen.step("Kafka jars", share)
     said = [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()]
     assert said == ["Kafka jars …", "Kafka jars 50 %", "Kafka jars: ready"]
+
+
+def test_of_the_set_up_a_terminal_shows_what_is_done_and_what_goes_on() -> None:
+    written = io.StringIO()
+    screen = LiveScreen(Console(file=written, force_terminal=True, width=100))
+    with screen.setting_up():
+        for name, fraction in (("Kafka", 0.0), ("Kafka", 1.0), ("Spark", 0.0), ("Spark", 0.4)):
+            screen.step(name, fraction)
+    shown = written.getvalue()
+    assert "✔" in shown
+    assert "Spark (goes on)" in shown
+    assert "Kafka (goes on)" not in shown
