@@ -68,12 +68,12 @@ def test_steps_of_set_up_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_of_the_set_up_a_terminal_shows_what_is_done_and_what_goes_on() -> None:
-    written = io.StringIO()
-    screen = LiveScreen(Console(file=written, force_terminal=True, width=100))
+    stream = io.StringIO()
+    screen = LiveScreen(Console(file=stream, force_terminal=True, width=100))
     with screen.setting_up():
         for name, fraction in (("Kafka", 0.0), ("Kafka", 1.0), ("Spark", 0.0), ("Spark", 0.4)):
             screen.step(name, fraction)
-    shown = written.getvalue()
-    assert "✔" in shown
-    assert "Spark (goes on)" in shown
-    assert "Kafka (goes on)" not in shown
+    output = stream.getvalue()
+    assert "✔" in output
+    assert "Spark (goes on)" in output
+    assert "Kafka (goes on)" not in output
