@@ -30,7 +30,7 @@ _PAUSE_S = 0.03
 _UNKNOWN_TOPIC_S = 0.3
 #: A request to a leader that died waits for it until its time is over. The next round has another client.
 _FIRST_ROUND_S = 1.0
-#: Requests that are kept: of a topic one for log ends and one for log starts.
+#: Prepared requests: two a topic, for log ends and for log starts.
 _MAX_POSITIONS = 32
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """The audit log: a line of JSON for each statement that ended and each call that failed.
 
 The line names who asked, what and what came of it. It holds the statement's SHA-256 and not its text, unless
-that is wanted: texts hold what people look for. One thread writes the lines, so no statement waits for a disk.
+settings ask for it: texts hold what people look for. One thread writes the lines, so no statement waits for a disk.
 """
 
 from __future__ import annotations
