@@ -71,7 +71,6 @@ class KeyedLake:
             next=OffsetVector.of((at, 0) for at in range(PARTITIONS)),
             shape=SKIPPING.shape,
             run="create",
-            mode="upsert",
             key=UPSERT.key,
         )
         self.store.create(DEVICES, SCHEMA.payload, SKIPPING, first)

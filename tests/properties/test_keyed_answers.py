@@ -150,9 +150,7 @@ def cut_at(log: Sequence[Partition], mark: OffsetVector, end: OffsetVector) -> T
         keyed,
         schema=SCHEMA,
         binding=BINDING,
-        watermark=watermark(
-            topic="devices", next=mark, mode="upsert", key=UPSERT.key, shape=BINDING.shape
-        ),
+        watermark=watermark(topic="devices", next=mark, key=UPSERT.key, shape=BINDING.shape),
     )
     return cut_until(keyed, end, bounds_of(log))
 

@@ -92,8 +92,8 @@ SWITCHES = (
         "T29",
         "let older programs read a text with a boundary",
         "planner/seam/watermark.py",
-        "if watermark.boundary is not None or watermark.mode",
-        "if watermark.mode",
+        "if watermark.boundary is not None or watermark.key:",
+        "if watermark.key:",
         (f"{BOUNDARY}::test_it_makes_version_3_which_older_programs_refuse",),
     ),
     Switch(
