@@ -45,7 +45,7 @@ class NewestChanges:
     @property
     def size(self) -> int:
         """Bytes of memory, about."""
-        return int(len(self._newest) * self._key_bytes)
+        return int((len(self._newest) + len(self._adding)) * self._key_bytes)
 
     def clear(self) -> None:
         self._newest = {}
