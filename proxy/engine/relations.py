@@ -46,7 +46,7 @@ class Changes:
 
     table: str
     rows: tuple[SqlRelation, ...]
-    superseded: SqlRelation
+    superseded: tuple[SqlRelation, ...]
     key: tuple[str, ...]
 
     def select(self, names: Sequence[str], cold: Sequence[str]) -> list[str]:
@@ -60,7 +60,10 @@ class Changes:
         columns = ", ".join(map(identifier, names))
         if not self.rows:
             return [f"SELECT {columns} FROM ({each})" for each in cold]  # noqa: S608 - our names
-        changes = " UNION ALL ".join(each.sql for each in self.rows)
+        changes, superseded = (
+            " UNION ALL ".join(each.sql for each in relations)
+            for relations in (self.rows, self.superseded)
+        )
         key = [identifier(name) for name in self.key]
         by_key = " AND ".join(f"cold.{name} = newer.{name}" for name in key)
         own = ", ".join(f"cold.{identifier(name)}" for name in names)
@@ -73,7 +76,7 @@ class Changes:
             for each in cold
         ]
         winners = (
-            f"SELECT {columns} FROM ({changes}) AS change ANTI JOIN ({self.superseded.sql}) AS later "  # noqa: S608
+            f"SELECT {columns} FROM ({changes}) AS change ANTI JOIN ({superseded}) AS later "  # noqa: S608
             f"ON change.{KAFKA_PARTITION} = later.{KAFKA_PARTITION} "
             f"AND change.{KAFKA_OFFSET} = later.{KAFKA_OFFSET} WHERE change.{KAFKA_OP} = 'u'"
         )

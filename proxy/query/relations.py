@@ -247,7 +247,6 @@ class Relations:
             rows.append(SqlRelation(read.cold_extremes, is_native=True))
         changes = None
         if tail is not None and read.key:
-            assert tail.superseded is not None  # noqa: S101 - as of every keyed table
             changes = Changes(str(cut.table), tail.relations, tail.superseded, read.key)
         elif tail is not None and read.tail:
             hot = tail.relations[::-1] if read.newest_first else tail.relations

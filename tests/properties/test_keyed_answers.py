@@ -191,7 +191,7 @@ def relation_of(
     if read.key:
         changed = bounded("tail", read.tail_names or CHANGES.names, read.tail)
         later = f"SELECT * FROM superseded WHERE {_below(read.tail)}"
-        newer = Changes(NAME, (changed,), SqlRelation(later), read.key)
+        newer = Changes(NAME, (changed,), (SqlRelation(later),), read.key)
     return Relation(NAME, SCHEMA, sources, grant, read.columns, newer)
 
 

@@ -1192,8 +1192,8 @@ SWITCHES = (
         "R6",
         "let changes beyond the end supersede",
         "proxy/tail/tail_segments.py",
-        "return superseded([row for each in leased for row in relations(each, columns, needed)])",
-        "return superseded([row for each in leased for row in relations(each, columns, each.ranges)])",
+        "changes = (row for each in leased for row in relations(each, columns, needed))",
+        "changes = (row for each in leased for row in relations(each, columns, each.ranges))",
         (f"{KEYED}::test_of_the_changes_below_the_end_the_newest_decides",),
     ),
     Switch(

@@ -62,14 +62,16 @@ def winners(
     leased = tail.acquire(ranges)
     assert leased is not None
     with leased:
-        assert leased.superseded is not None
-        rows = " UNION ALL ".join(each.sql for each in leased.relations)
+        rows, superseded = (
+            " UNION ALL ".join(each.sql for each in relations)
+            for relations in (leased.relations, leased.superseded)
+        )
         if not rows:
             return {}
         newest = (
             engine.cursor()
             .execute(
-                f"SELECT id, t.kafka_offset, kafka_op FROM ({rows}) t ANTI JOIN ({leased.superseded.sql}) s "
+                f"SELECT id, t.kafka_offset, kafka_op FROM ({rows}) t ANTI JOIN ({superseded}) s "
                 "ON t.kafka_partition = s.kafka_partition AND t.kafka_offset = s.kafka_offset"
             )
             .fetchall()
@@ -227,7 +229,7 @@ def test_a_tail_of_rows_has_nothing_of_it() -> None:
     leased = tail.acquire([OffsetRange(0, 0, 1)])
     assert leased is not None
     with leased:
-        assert leased.superseded is None
+        assert leased.superseded == ()
         assert leased.least_rows == 1
     assert tail.keys_size == 0
 
