@@ -253,7 +253,7 @@ class PastCuts:
 
     def _older(self, entry: CutEntry, current: Pin) -> Iterator[Pin]:
         """Yield pins of other snapshots that are retained, newest first, if the table is keyed: newer ones than the cut do not do."""
-        if current.watermark is None or current.watermark.mode == "append":
+        if current.watermark is None or not current.watermark.key:
             return
         retained = self.pins.retained(entry.table)
         for version in dict.fromkeys(each for _, each in reversed(retained.log)):

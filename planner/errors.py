@@ -243,6 +243,16 @@ def not_for_keyed(table: object, what: str, way: str) -> NotForKeyedTables:
     )
 
 
+def in_two_partitions(table: object, what: str, **facts: object) -> KeyInTwoPartitions:
+    """Say that ``what`` of a key's changes is not known, and what prevents it."""
+    return KeyInTwoPartitions(
+        f"{table}: {what} is not known; have producers choose the partition by the key alone, and bind a new table to a topic "
+        f"that was written so.",
+        table=str(table),
+        **facts,
+    )
+
+
 def keep_history(table: object, what: str) -> NotForKeyedTables:
     """Say that ``what`` needs the changes of before, which a keyed table does not keep."""
     return not_for_keyed(

@@ -154,7 +154,7 @@ def create_table(
         binding = replace(binding, upsert=replace(binding.upsert, key=key))
         check_keyed(str(table), replace(numbered, identifier=frozenset(key)), binding)
         schema = Schema(*schema.fields, identifier_field_ids=list(key))
-        first = replace(first, mode=binding.mode, key=key)
+        first = replace(first, key=key)
     spec = partition_spec(table, schema, new.partition_by)
     order = sort_order(table, schema, new.sort_by or tuple(map(spelled, new.key)))
     units = units_by_id(new.columns, numbered)

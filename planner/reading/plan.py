@@ -265,7 +265,7 @@ def plan_read(
     if side.is_facts:
         return TableRead(side, cut)
     read = plan_rows(side, cut, rows)
-    if table in needs.shared and not read.key:
+    if table in needs.shared:
         # Both sides lease the same rows of the tail.
         read = replace(read, tail=cut.new_hot if side.has_tail else ())
     is_plain = is_open and cut.increment is None and cut.is_cold_whole and not read.key

@@ -229,7 +229,10 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
     is_plain = is_plain and properties.keys().isdisjoint(UPSERT_OPTIONS)
     upsert = None if is_plain else Upsert.parse(table, properties)
     if upsert is not None and RETENTION_DAYS in properties:
-        what = "rows of a keyed table do not age out: each stays until its key is deleted; remove the property."
+        what = (
+            f"property {RETENTION_DAYS} is not for a keyed table, whose rows do not age out: each stays until its key is deleted; "
+            f"unset it."
+        )
         raise bad_property(table, RETENTION_DAYS, what)
     return Binding(
         topic=properties[TOPIC],

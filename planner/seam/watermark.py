@@ -147,8 +147,8 @@ class Watermark:
     newest publish (``planner.seam.watermark``), both empty where a program that did not know them wrote the text.
     ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
     ``boundary``: rows before it are in neither cold nor tail; it never goes back.
-    ``kafka`` is the binding's: a name in settings, which is no part of the text. ``mode`` is that of the table's rows,
-    ``key`` are the ids of the columns that a keyed table has one row of.
+    ``kafka`` is the binding's: a name in settings, which is no part of the text. ``key`` are the ids of the columns that a keyed
+    table has one row of; empty: each record is a row.
     """
 
     cluster_id: str
@@ -168,8 +168,12 @@ class Watermark:
     publish: LastPublish | None = None
     boundary: RetentionBoundary | None = None
     kafka: str = field(default="", compare=False)
-    mode: Mode = "append"
     key: tuple[int, ...] = ()
+
+    @property
+    def mode(self) -> Mode:
+        """How records became the table's rows."""
+        return "upsert" if self.key else "append"
 
     @property
     def publish_outcomes(self) -> Outcomes:
@@ -234,7 +238,7 @@ def format_watermark(watermark: Watermark) -> str:
         "accepted": [str(snapshot_id) for snapshot_id in watermark.accepted],
         **_counts(watermark.outcomes),
     }
-    if watermark.mode == "upsert":
+    if watermark.key:
         document["key"] = list(watermark.key)
     if document["v"] > 1:
         document["skips"] = [
@@ -253,7 +257,7 @@ def format_watermark(watermark: Watermark) -> str:
 
 
 def _version(watermark: Watermark) -> int:
-    if watermark.boundary is not None or watermark.mode == "upsert":
+    if watermark.boundary is not None or watermark.key:
         return 3
     return 2 if watermark.skips else 1
 
@@ -368,7 +372,7 @@ def _watermark(document: dict[str, Any]) -> Watermark:
     ((topic, mark),) = document["topics"].items()
     prev = document["prev"]
     decoding, era = document.get("decoding", ("", ""))
-    is_keyed = document["v"] == 3 and "key" in document
+    is_keyed = document["v"] == 3 and bool(document.get("key"))
     return Watermark(
         cluster_id=as_str(document["cluster"]),
         topic=topic,
@@ -394,6 +398,5 @@ def _watermark(document: dict[str, Any]) -> Watermark:
         else None,
         decoding=as_str(decoding),
         era=as_str(era),
-        mode="upsert" if is_keyed else "append",
         key=tuple(map(as_int, document["key"])) if is_keyed else (),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.errors import InternalError, KeyInTwoPartitions, TieringConflict
+from planner.errors import InternalError, KeyInTwoPartitions, TieringConflict, in_two_partitions
 from planner.names import TableName
 from planner.seam.formats import bad_property
 from planner.seam.resolver import added_nothing
@@ -40,11 +40,9 @@ def check_delete_properties(table: TableName, properties: Mapping[str, str]) -> 
 
 def two_partitions(table: str, partition: int, offset: int, other: int) -> KeyInTwoPartitions:
     """Return the error of a key whose change at ``offset`` of ``partition`` is not the only one: ``other`` has one, too."""
-    return KeyInTwoPartitions(
-        f"{table}: the key of offset {offset} of partition {partition} has a change in partition {other}, too, so which is "
-        f"the newest is not known; have producers choose the partition by the key alone, and bind a new table to a topic "
-        f"that was written so.",
-        table=table,
+    return in_two_partitions(
+        table,
+        f"the key of offset {offset} of partition {partition} has a change in partition {other}, too, so which is the newest",
         partition=partition,
         offset=offset,
         other=other,

@@ -15,11 +15,11 @@ from planner.errors import (
     ColdStoreUnavailable,
     FederationError,
     InternalError,
-    KeyInTwoPartitions,
     LimitExceeded,
     SnapshotExpired,
     UnsupportedFile,
     UnsupportedStatement,
+    in_two_partitions,
 )
 from planner.names import TableName
 from proxy.engine.macros import IN_TWO_PARTITIONS, REFUSED
@@ -104,11 +104,8 @@ def translate(error: BaseException) -> FederationError:
     if IN_TWO_PARTITIONS in text:
         rest = text.split(IN_TWO_PARTITIONS, 1)[1].split("\n", 1)[0]
         table, one, _, other = rest.rsplit(" ", 3)
-        return KeyInTwoPartitions(
-            f"{table}: a key has a row in partition {one} and a change in partition {other}, so which is the newer is not known; have producers "
-            f"choose the partition by the key alone, and bind a new table to a topic that was written so.",
-            table=table,
-        )
+        what = f"a key has a row in partition {one} and a change in partition {other}, so which is the newer"
+        return in_two_partitions(table, what)
     if text.startswith("Out of Memory Error"):
         return LimitExceeded(
             "the statement needs more memory than the engine may use; narrow it, or raise memory_limit."

@@ -12,7 +12,7 @@ lost) and a filter on a UUID fails.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
@@ -41,13 +41,15 @@ class Changes:
     """The tail of a keyed table's cut: changes, of which the newest of each ``key`` decides.
 
     ``rows`` have the columns that are read, the key, partition, offset and ``kafka_op`` of every change of the cut, and of no
-    other. ``superseded`` has partition and offset of those that a later one of the cut follows, of the same key.
+    other. ``superseded`` has partition and offset of those that a later one of the cut follows, of the same key. ``beside`` are
+    the columns that the older rows have, the key and the partition among them.
     """
 
     table: str
     rows: tuple[SqlRelation, ...]
-    superseded: SqlRelation
+    superseded: tuple[SqlRelation, ...]
     key: tuple[str, ...]
+    beside: ColumnRead
 
     def select(self, names: Sequence[str], cold: Sequence[str]) -> list[str]:
         """Return the SELECTs of ``names`` that together have the newest row of each key.
@@ -60,7 +62,10 @@ class Changes:
         columns = ", ".join(map(identifier, names))
         if not self.rows:
             return [f"SELECT {columns} FROM ({each})" for each in cold]  # noqa: S608 - our names
-        changes = " UNION ALL ".join(each.sql for each in self.rows)
+        changes, superseded = (
+            " UNION ALL ".join(each.sql for each in relations)
+            for relations in (self.rows, self.superseded)
+        )
         key = [identifier(name) for name in self.key]
         by_key = " AND ".join(f"cold.{name} = newer.{name}" for name in key)
         own = ", ".join(f"cold.{identifier(name)}" for name in names)
@@ -73,7 +78,7 @@ class Changes:
             for each in cold
         ]
         winners = (
-            f"SELECT {columns} FROM ({changes}) AS change ANTI JOIN ({self.superseded.sql}) AS later "  # noqa: S608
+            f"SELECT {columns} FROM ({changes}) AS change ANTI JOIN ({superseded}) AS later "  # noqa: S608
             f"ON change.{KAFKA_PARTITION} = later.{KAFKA_PARTITION} "
             f"AND change.{KAFKA_OFFSET} = later.{KAFKA_OFFSET} WHERE change.{KAFKA_OP} = 'u'"
         )
@@ -90,8 +95,7 @@ class Relation:
     """Rows under a name: those of all sources together, with the names and types of ``schema``.
 
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No sources: no rows. ``access_filter``
-    is None where a statement sees all of it. ``reads`` are the columns that the sources have. ``changes``: newer than the sources,
-    which then have the key and the partition of their rows, too.
+    is None where a statement sees all of it. ``reads`` are the columns that are read. ``changes``: newer than the sources.
     """
 
     name: str
@@ -103,16 +107,16 @@ class Relation:
 
     @property
     def arrow(self) -> pa.Schema:
-        schema = self.schema
-        return self.reads.of(schema.arrow if isinstance(schema, TableSchema) else schema)
+        return self._fields(self.reads)
 
     @property
     def source_arrow(self) -> pa.Schema:
         """What the sources have."""
-        if self.changes is None or self.reads.names is None:
-            return self.arrow
-        names = (*dict.fromkeys((*self.reads.names, *self.changes.key, KAFKA_PARTITION)),)
-        return replace(self, reads=ColumnRead(names), changes=None).arrow
+        return self._fields(self.reads if self.changes is None else self.changes.beside)
+
+    def _fields(self, reads: ColumnRead) -> pa.Schema:
+        schema = self.schema
+        return reads.of(schema.arrow if isinstance(schema, TableSchema) else schema)
 
     @property
     def columns(self) -> tuple[str, ...]:

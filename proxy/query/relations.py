@@ -22,7 +22,15 @@ from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.reading.filters import EVERYTHING, ScanFilter
 from planner.reading.parsed_statement import Listing, ParsedStatement
-from planner.reading.plan import ColdMode, ReadShare, TableRead, plan_read, schema_of, side_of
+from planner.reading.plan import (
+    ColdMode,
+    ColumnRead,
+    ReadShare,
+    TableRead,
+    plan_read,
+    schema_of,
+    side_of,
+)
 from planner.reading.shares import split_read
 from planner.schema import TableSchema
 from planner.seam.binding import Binding
@@ -247,8 +255,8 @@ class Relations:
             rows.append(SqlRelation(read.cold_extremes, is_native=True))
         changes = None
         if tail is not None and read.key:
-            assert tail.superseded is not None  # noqa: S101 - as of every keyed table
-            changes = Changes(str(cut.table), tail.relations, tail.superseded, read.key)
+            beside = ColumnRead(read.cold_names)
+            changes = Changes(str(cut.table), tail.relations, tail.superseded, read.key, beside)
         elif tail is not None and read.tail:
             hot = tail.relations[::-1] if read.newest_first else tail.relations
             is_new = cut.increment is not None and not cut.increment.is_everything

@@ -45,7 +45,7 @@ class NewestChanges:
     @property
     def size(self) -> int:
         """Bytes of memory, about."""
-        return int(len(self._newest) * self._key_bytes)
+        return int((len(self._newest) + len(self._adding)) * self._key_bytes)
 
     def clear(self) -> None:
         self._newest = {}
@@ -126,17 +126,10 @@ def _hashable(column: pa.Array) -> list[Any]:
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def superseded(rows: Sequence[SqlRelation]) -> SqlRelation:
-    """Name partition and offset of each change with one after it, ``next``, in ``rows``: partition, offset, ``PREVIOUS``."""
-    if not rows:
-        nothing = (
-            f"SELECT NULL::INTEGER AS {KAFKA_PARTITION}, NULL::BIGINT AS {KAFKA_OFFSET}, NULL::BIGINT AS next "
-            "WHERE false"
-        )
-        return SqlRelation(nothing, is_native=True)
-    selects = (
+def superseded(changes: SqlRelation) -> SqlRelation:
+    """Name partition and offset of each change with one after it, ``next``; ``changes`` have partition, offset, ``PREVIOUS``."""
+    select = (
         f"SELECT {KAFKA_PARTITION}, {PREVIOUS.name} AS {KAFKA_OFFSET}, {KAFKA_OFFSET} AS next "  # noqa: S608 - our names
-        f"FROM ({each.sql}) WHERE {PREVIOUS.name} IS NOT NULL"
-        for each in rows
+        f"FROM ({changes.sql}) WHERE {PREVIOUS.name} IS NOT NULL"
     )
-    return SqlRelation(" UNION ALL ".join(selects), is_native=True)
+    return SqlRelation(select, is_native=True)

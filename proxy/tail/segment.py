@@ -179,7 +179,7 @@ class LeasedTail(ExitStack):
         self,
         relations: tuple[SqlRelation, ...],
         least_rows: int = 0,
-        superseded: SqlRelation | None = None,
+        superseded: tuple[SqlRelation, ...] = (),
     ) -> None:
         super().__init__()
         self.relations = relations

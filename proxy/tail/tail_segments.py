@@ -212,7 +212,7 @@ class TailSegments(TailRanges):
             leased = [each for each in self._order if each.ranges.keys() & needed.keys()]
             columns = names or self.visible.names
             rows = tuple(row for each in leased for row in relations(each, columns, needed))
-            superseded = None if self.newest is None else self._superseded(leased, needed)
+            superseded = () if self.newest is None else self._superseded(leased, needed)
             # Which changes are rows is not known without reading them.
             is_counted = self.newest is None
             least_rows = (
@@ -226,11 +226,12 @@ class TailSegments(TailRanges):
 
     def _superseded(
         self, leased: Sequence[Segment], needed: Mapping[int, OffsetRange]
-    ) -> SqlRelation:
+    ) -> tuple[SqlRelation, ...]:
         from proxy.tail.newest_changes import PREVIOUS, superseded
 
         columns = (KAFKA_PARTITION, KAFKA_OFFSET, PREVIOUS.name)
-        return superseded([row for each in leased for row in relations(each, columns, needed)])
+        changes = (row for each in leased for row in relations(each, columns, needed))
+        return tuple(map(superseded, changes))
 
     def give_back(self, segments: Sequence[Segment]) -> None:
         """End a lease of each of these."""

@@ -14,9 +14,8 @@ from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.seam.binding import Binding
 from planner.seam.watermark import Watermark
-from planner.ticket import Ticket, unseal
+from planner.ticket import Ticket
 from planner.tiering.plan import TieringBudget, plan_tiering
-from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.followers import SteppedFollowers
 from tests.doubles.log import MemoryLog, MemoryRecord, MemoryTransaction
@@ -31,7 +30,7 @@ from tests.harness.keyed import (
     partition_of,
     table_of,
 )
-from tests.harness.serving import NOW_US, SECRET, SESSION, forget, serve
+from tests.harness.serving import SESSION, answer_of, forget, plan, serve
 
 DEVICES = TableName("lake", ("net",), "devices")
 SKIPPING: Binding = replace(BINDING, on_error="skip")
@@ -71,7 +70,6 @@ class KeyedLake:
             next=OffsetVector.of((at, 0) for at in range(PARTITIONS)),
             shape=SKIPPING.shape,
             run="create",
-            mode="upsert",
             key=UPSERT.key,
         )
         self.store.create(DEVICES, SCHEMA.payload, SKIPPING, first)
@@ -175,16 +173,10 @@ class KeyedLake:
     # --- statements ---
 
     def plan(self, sql: str, **request: Any) -> tuple[bytes, Ticket]:
-        session = replace(SESSION, **request)
-        planned = self.statements.plan(session, sql, None, Deadline(60))
-        return planned.ticket, unseal(planned.ticket, [SECRET], user="", now_us=NOW_US)
+        return plan(self.statements, sql, session=replace(SESSION, **request))
 
     def open(self, ticket: bytes) -> pa.Table:
-        stream = self.statements.open(SESSION, ticket, Deadline(60))
-        try:
-            return pa.Table.from_batches(list(stream), stream.schema)
-        finally:
-            stream.close()
+        return answer_of(self.statements, ticket)
 
     def ask(self, sql: str, **request: Any) -> pa.Table:
         """Ask in a session with these settings."""

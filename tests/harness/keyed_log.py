@@ -5,7 +5,6 @@ A change is (partition, offset, key, state); ``state`` None is a delete. Offsets
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import random
@@ -16,12 +15,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import Log, LogSubscription, TopicSource
+from planner.ports import TopicSource
 from planner.schema import RAW_SCHEMA, Column
 from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, PartitionBounds
 from planner.seam.keys import RecordKey, Upsert
-from tests.harness.generated_log import CLUSTER, TOPIC, TOPIC_ID
+from tests.harness.generated_log import CLUSTER, TOPIC, TOPIC_ID, LogForTiering
 
 KEYED = Binding(TOPIC, key=RecordKey("json"), upsert=Upsert(()))
 KEYED_COLUMNS = (Column(0, "id", pa.int64()), Column(0, "state", pa.string()))
@@ -51,7 +50,7 @@ def newest(changes: Iterable[Change], *ends: int) -> list[KeyedRow]:
 
 
 @dataclass(frozen=True)
-class KeyedLog:
+class KeyedLog(LogForTiering):
     changes: tuple[Change, ...]
     ends: tuple[int, ...]
     starts: tuple[int, ...] = ()
@@ -104,23 +103,6 @@ class KeyedLog:
             ]
             for first in range(0, len(records), _BATCH_RECORDS):
                 yield _batch(records[first : first + _BATCH_RECORDS])
-
-    def follow(
-        self,
-        source: TopicSource,
-        starts: Mapping[int, int],
-        epochs: Mapping[int, int] = NO_EPOCHS,
-    ) -> LogSubscription:
-        raise NotImplementedError("nobody follows it")
-
-    def check_history(
-        self, source: TopicSource, offsets: Mapping[int, int], epochs: Mapping[int, int]
-    ) -> None:
-        raise NotImplementedError("its leader stays")
-
-    def opened(self) -> contextlib.AbstractContextManager[Log]:
-        """What a target takes as ``open_log``."""
-        return contextlib.nullcontext(self)
 
 
 def _batch(records: Sequence[Change]) -> pa.RecordBatch:

@@ -30,9 +30,9 @@ from planner.ports import Staged
 from planner.schema import Column
 from planner.seam.binding import MIRROR, Binding
 from planner.seam.watermark import SUMMARY_KEY, Watermark
-from planner.ticket import Ticket, TicketTable, unseal
+from planner.ticket import Ticket, TicketTable
 from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
-from proxy.session import Deadline, Session
+from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.followers import SteppedFollowers
 from tests.doubles.log import MemoryLog, MemoryTransaction
@@ -49,7 +49,7 @@ from tests.harness.ledger import (
     rows,
 )
 from tests.harness.records import FLOWS_COLUMNS, HOSTS_COLUMNS, record
-from tests.harness.serving import NOW_US, SECRET, SESSION, forget, serve
+from tests.harness.serving import SESSION, answer_of, forget, plan, serve
 
 FLOWS = TableName("lake", ("net",), "flows")
 HOSTS = TableName("lake", ("net",), "hosts")
@@ -116,15 +116,10 @@ class Lake:
         bound = None
         if parameter is not None:
             bound = pa.RecordBatch.from_arrays([pa.array([parameter], pa.int64())], ["1"])
-        planned = self.statements.plan(session, sql, bound, Deadline(60))
-        return planned.ticket, unseal(planned.ticket, [SECRET], user="", now_us=NOW_US)
+        return plan(self.statements, sql, bound, session)
 
     def open(self, ticket: bytes) -> pa.Table:
-        stream = self.statements.open(SESSION, ticket, Deadline(60))
-        try:
-            return pa.Table.from_batches(list(stream), stream.schema)
-        finally:
-            stream.close()
+        return answer_of(self.statements, ticket)
 
     def ask(self, sql: str, **request: Any) -> pa.Table:
         """Ask in a session with these settings."""

@@ -6,14 +6,17 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
+
 from connectors.bounds_cache import BoundsCache
 from connectors.decoding.registry import decoder_for
 from connectors.iceberg.pin_cache import PinCache
 from planner.ports import ColdStore, Log
+from planner.ticket import Ticket, unseal
 from proxy.engine.engine import Engine
 from proxy.query.executor import Statements
 from proxy.query.relations import Sources
-from proxy.session import Session
+from proxy.session import Deadline, Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.followed_table import FollowSettings
 from proxy.tail.follower import Follower
@@ -74,6 +77,25 @@ def serve(
         default_path=("lake", "net"),
     )
     return board, tails, statements
+
+
+def plan(
+    statements: Statements,
+    sql: str,
+    parameters: pa.RecordBatch | None = None,
+    session: Session = SESSION,
+) -> tuple[bytes, Ticket]:
+    """Plan a statement; return its ticket, and what that says."""
+    planned = statements.plan(session, sql, parameters, Deadline(60))
+    return planned.ticket, unseal(planned.ticket, [SECRET], user="", now_us=NOW_US)
+
+
+def answer_of(statements: Statements, ticket: bytes) -> pa.Table:
+    stream = statements.open(SESSION, ticket, Deadline(60))
+    try:
+        return pa.Table.from_batches(list(stream), stream.schema)
+    finally:
+        stream.close()
 
 
 def forget(board: PinCache, tails: Tails) -> None:

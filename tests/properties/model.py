@@ -511,7 +511,6 @@ class World:
             next=OffsetVector.of((index, 0) for index in range(partitions)),
             shape=binding.shape,
             run="create",
-            mode=binding.mode,
             key=() if binding.upsert is None else binding.upsert.key,
         )
         self.table = self.make_table(first)

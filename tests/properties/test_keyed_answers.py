@@ -23,7 +23,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import SqlRelation
 from planner.reading.filters import EVERYTHING, Condition, ScanFilter
 from planner.reading.needs import StatementNeeds
-from planner.reading.plan import ColdMode, plan_read
+from planner.reading.plan import ColdMode, ColumnRead, plan_read
 from planner.seam.cut import LogBounds, PartitionBounds, TableCut
 from planner.seam.time_travel import cut_until
 from planner.statement.references import ResolvedTable
@@ -150,9 +150,7 @@ def cut_at(log: Sequence[Partition], mark: OffsetVector, end: OffsetVector) -> T
         keyed,
         schema=SCHEMA,
         binding=BINDING,
-        watermark=watermark(
-            topic="devices", next=mark, mode="upsert", key=UPSERT.key, shape=BINDING.shape
-        ),
+        watermark=watermark(topic="devices", next=mark, key=UPSERT.key, shape=BINDING.shape),
     )
     return cut_until(keyed, end, bounds_of(log))
 
@@ -193,7 +191,9 @@ def relation_of(
     if read.key:
         changed = bounded("tail", read.tail_names or CHANGES.names, read.tail)
         later = f"SELECT * FROM superseded WHERE {_below(read.tail)}"
-        newer = Changes(NAME, (changed,), SqlRelation(later), read.key)
+        newer = Changes(
+            NAME, (changed,), (SqlRelation(later),), read.key, ColumnRead(read.cold_names)
+        )
     return Relation(NAME, SCHEMA, sources, grant, read.columns, newer)
 
 

@@ -8,6 +8,7 @@ then may be gone (docs/limits.md).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from hypothesis.stateful import (
 
 from connectors.iceberg.live.files import LiveFiles
 from planner.errors import (
-    BadBinding,
     CutExpired,
     KeyInTwoPartitions,
     NotForKeyedTables,
@@ -250,12 +250,13 @@ def test_answers_of_long_stories_are_what_a_dictionary_says() -> None:
 
 
 @pytest.fixture
-def lake() -> KeyedLake:
+def lake() -> Iterator[KeyedLake]:
     value = KeyedLake()
     for number in range(6):
         value.change((number % 3, "eu"), f"s{number}")
     value.tier(3)
-    return value
+    yield value
+    value.stop_server()
 
 
 def test_a_time_and_following_are_refused_with_the_way(lake: KeyedLake) -> None:
@@ -312,21 +313,6 @@ def test_a_key_in_two_partitions_stops_the_table(lake: KeyedLake) -> None:
     lake.log.append("devices", 0, MemoryRecord(b"{}", b'{"id": 0, "region": "eu"}'))
     with pytest.raises(KeyInTwoPartitions, match="has a change in partition"):
         lake.ask("SELECT * FROM devices")
-
-
-def test_a_mode_that_was_changed_is_refused(lake: KeyedLake) -> None:
-    lake.store.set_properties(
-        DEVICES,
-        {
-            "thermocline.mode": None,
-            "thermocline.key_fields": None,
-            "thermocline.key_from": None,
-            "thermocline.envelope": None,
-            "thermocline.key_format": None,
-        },
-    )
-    with pytest.raises(BadBinding, match=r"property thermocline\.mode is append, but"):
-        lake.store.pin(DEVICES)
 
 
 def test_the_rest_catalog_has_a_keyed_table_without_its_tail_alone(

@@ -32,12 +32,11 @@ from planner.seam.resolver import resolve
 from planner.seam.snapshots import History
 from planner.seam.watermark import LastPublish, Outcomes, Watermark
 from planner.tiering.plan import TieringBudget, plan_tiering
-from proxy.session import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
 from tests.harness.renaming import also_called, commented, not_called, renamed
-from tests.harness.serving import SESSION, forget, serve
+from tests.harness.serving import SESSION, answer_of, forget, plan, serve
 
 TABLE, TOPIC = TableName("lake", ("net",), "ledger"), "ledger"
 PARTITIONS, NAMES = 2, ("s", "s2", "t")
@@ -84,12 +83,8 @@ class World:
     def ask(self, server: int, sql: str, cut: str | None = None) -> Rows:
         _, _, statements = self.servers[server]
         session = SESSION if cut is None else replace(SESSION, cut=cut)
-        planned = statements.plan(session, sql, None, Deadline(60))
-        stream = statements.open(session, planned.ticket, Deadline(60))
-        try:
-            return pa.Table.from_batches(list(stream), stream.schema).to_pylist()
-        finally:
-            stream.close()
+        ticket, _ = plan(statements, sql, session=session)
+        return answer_of(statements, ticket).to_pylist()
 
     # --- what happens ---
 

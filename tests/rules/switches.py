@@ -92,8 +92,8 @@ SWITCHES = (
         "T29",
         "let older programs read a text with a boundary",
         "planner/seam/watermark.py",
-        "if watermark.boundary is not None or watermark.mode",
-        "if watermark.mode",
+        "if watermark.boundary is not None or watermark.key:",
+        "if watermark.key:",
         (f"{BOUNDARY}::test_it_makes_version_3_which_older_programs_refuse",),
     ),
     Switch(
@@ -1192,8 +1192,8 @@ SWITCHES = (
         "R6",
         "let changes beyond the end supersede",
         "proxy/tail/tail_segments.py",
-        "return superseded([row for each in leased for row in relations(each, columns, needed)])",
-        "return superseded([row for each in leased for row in relations(each, columns, each.ranges)])",
+        "changes = (row for each in leased for row in relations(each, columns, needed))",
+        "changes = (row for each in leased for row in relations(each, columns, each.ranges))",
         (f"{KEYED}::test_of_the_changes_below_the_end_the_newest_decides",),
     ),
     Switch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import uuid
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,14 +62,16 @@ def winners(
     leased = tail.acquire(ranges)
     assert leased is not None
     with leased:
-        assert leased.superseded is not None
-        rows = " UNION ALL ".join(each.sql for each in leased.relations)
+        rows, superseded = (
+            " UNION ALL ".join(each.sql for each in relations)
+            for relations in (leased.relations, leased.superseded)
+        )
         if not rows:
             return {}
         newest = (
             engine.cursor()
             .execute(
-                f"SELECT id, t.kafka_offset, kafka_op FROM ({rows}) t ANTI JOIN ({leased.superseded.sql}) s "
+                f"SELECT id, t.kafka_offset, kafka_op FROM ({rows}) t ANTI JOIN ({superseded}) s "
                 "ON t.kafka_partition = s.kafka_partition AND t.kafka_offset = s.kafka_offset"
             )
             .fetchall()
@@ -204,6 +207,21 @@ def test_the_memory_of_keys_is_counted_and_goes_with_their_rows() -> None:
     assert tail.keys_size == 0
 
 
+def test_the_memory_of_keys_is_counted_while_they_are_being_added() -> None:
+    """A first read of a whole tail is refused where it goes beyond the limits, not once it has."""
+    tail = generation(duckdb.connect())
+    tail.begin([(0, 0)], ())
+    sizes = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in (0, 100, 200):
+            yield batch(0, start, [(start + at, "u") for at in range(100)])
+            sizes.append(tail.keys_size)
+
+    tail.add_much([OffsetRange(0, 0, 300)], batches())
+    assert sizes == [tail.keys_size // 3, tail.keys_size * 2 // 3, tail.keys_size]
+
+
 def test_a_tail_of_rows_has_nothing_of_it() -> None:
     tail = Generation("lake.net.t", SCHEMA, Segments(duckdb.connect(), None))
     tail.begin([(0, 0)], ())
@@ -211,7 +229,7 @@ def test_a_tail_of_rows_has_nothing_of_it() -> None:
     leased = tail.acquire([OffsetRange(0, 0, 1)])
     assert leased is not None
     with leased:
-        assert leased.superseded is None
+        assert leased.superseded == ()
         assert leased.least_rows == 1
     assert tail.keys_size == 0
 

@@ -63,9 +63,7 @@ REFUSED = {
     ),
     "gap that emptied the log": (pin(10), bounds((12, 12)), TailGap, "2 offsets were removed"),
     "gap of a keyed table": (
-        replace(
-            pin(10, binding=KEYED), watermark=watermark(10, shape=KEYED.shape, mode="upsert")
-        ),
+        replace(pin(10, binding=KEYED), watermark=watermark(10, shape=KEYED.shape, key=(4,))),
         bounds((11, 15)),
         TailGap,
         "then run `thermocline rebuild lake.net.flows`: it reads all that the log has again.",

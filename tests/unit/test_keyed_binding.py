@@ -59,7 +59,7 @@ def test_an_append_table_has_the_properties_and_the_shape_it_had() -> None:
         ({"thermocline.key_fields": "4,id"}, "is '4,id'; it must be the ids"),
         (
             {"thermocline.retention_days": "30"},
-            "rows of a keyed table do not age out: each stays until its key is deleted; remove the property.",
+            "property thermocline.retention_days is not for a keyed table, whose rows do not age out",
         ),
         ({"thermocline.key_from": "both"}, "is 'both'; allowed are key, value."),
         ({"thermocline.envelope": "avro"}, "allowed are none, debezium, debezium-flat."),

@@ -35,7 +35,7 @@ PIN = replace(
     pin(10, 20),
     schema=SCHEMA,
     binding=replace(BINDING, topic="flows"),
-    watermark=watermark(10, 20, mode="upsert", key=UPSERT.key, shape=BINDING.shape),
+    watermark=watermark(10, 20, key=UPSERT.key, shape=BINDING.shape),
 )
 CUT = plan_cut(PIN, bounds((0, 15), (5, 20), (0, 4)))
 TAIL = (OffsetRange(0, 10, 15), OffsetRange(2, 0, 4))
@@ -125,7 +125,7 @@ def test_it_is_explained_that_changes_decide() -> None:
 
 # --- which history is believed ---
 
-MARK = watermark(10, 20, mode="upsert", key=UPSERT.key)
+MARK = watermark(10, 20, key=UPSERT.key)
 
 
 def ours(snapshot_id: int, parent_id: int | None, operation: str, **counts: Any) -> Snapshot:

@@ -139,7 +139,7 @@ def test_partitions_that_were_added_to_a_keyed_table_come_last(
     budget: int, following: dict[int, int]
 ) -> None:
     value = pin(3, binding=KEYED)
-    value = dataclasses.replace(value, watermark=watermark(3, shape=KEYED.shape, mode="upsert"))
+    value = dataclasses.replace(value, watermark=watermark(3, shape=KEYED.shape, key=(4,)))
     plan = plan_tiering(value, bounds((0, 100), (0, 50)), TieringBudget(max_rows=budget))
     assert plan.next.as_dict() == following
 

@@ -123,7 +123,7 @@ def test_skips_make_version_2_which_older_readers_refuse() -> None:
 
 def test_a_keyed_table_makes_version_3_which_older_readers_refuse() -> None:
     counted = Outcomes(rows=3, skipped=1, superseded=5, deletes=2)
-    value = watermark(11, mode="upsert", key=(4, 7), outcomes=counted)
+    value = watermark(11, key=(4, 7), outcomes=counted)
     document = json.loads(format_watermark(value))
     assert {
         key: document[key] for key in ("v", "key", "skips", "rows", "superseded", "deletes")
@@ -199,6 +199,7 @@ bomb = "z:" + base64.b64encode(zlib.compress(b" " * 80_000_000)).decode()
         json.dumps(good | {"v": 2}),
         json.dumps(good | {"v": 2, "skips": [[0, 5]]}),
         json.dumps(good | {"v": 2, "skips": [[0, -5, ""]]}),
+        json.dumps(good | {"v": 3, "skips": [], "key": []}),
         json.dumps(good | {"topics": {"flows": {"id": "i", "next": [-1], "epoch": []}}}),
     ],
 )
