@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.decoding.arrays import build, exact_leaf
+from connectors.decoding.arrays import build, exact_leaf, true_at
 from connectors.decoding.fields import Field, Kind, Unit
 from connectors.decoding.json.decoder import JsonRecords
 from connectors.decoding.json.vectorized import split_schema
@@ -139,7 +139,7 @@ class ConnectRecords:
         if not pc.any(is_null).as_py():
             return batch
         texts = values.to_pylist()
-        for at in pc.indices_nonzero(pc.fill_null(is_null, False)).to_pylist():
+        for at in true_at(is_null):
             if self._split(texts[at])[1] == b"null":
                 texts[at] = None
         index = batch.schema.get_field_index(KAFKA_VALUE)
