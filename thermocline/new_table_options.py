@@ -147,37 +147,30 @@ class NewTableOptions:
         """Raise BadConfig for an option that means nothing for records of this format."""
         of_avro = {
             "--schema": self.schema,
-            "--registry": self.registry if self.key_format != "avro" else "",
             "--schema-fixed": self.schema_fixed,
             "--record": self.record,
         }
-        if name in PLAIN_TYPES:
-            self._check_plain(name, of_avro)
-        for option_name, value in of_avro.items():
-            if value and name == "json":
-                or_keys = " or --key-format avro" if option_name == "--registry" else ""
-                raise BadConfig(
-                    f"{option_name} means nothing for records of JSON; it goes with --format avro{or_keys}."
-                )
-        if self.json_mode and name == "avro":
-            raise BadConfig("--json-mode means nothing for records of Avro; leave it out.")
-
-    def _check_plain(self, name: str, of_avro: Mapping[str, object]) -> None:
-        others = {
-            **of_avro,
-            "--infer": self.infer,
-            "--column": self.columns,
-            "--leave-out": self.leave_out,
-            "--epoch": self.epochs,
-            "--floor": self.floors,
-            "--json-mode": self.json_mode,
-        }
-        for option_name, value in others.items():
-            if value:
-                raise BadConfig(
-                    f"{option_name} means nothing for --format {name}, whose records are the one column {VALUE} "
-                    f"{type_text(PLAIN_TYPES[name])}; leave it out."
-                )
+        of_registry = {"--registry": self.registry if self.key_format != "avro" else ""}
+        of_json = {"--json-mode": self.json_mode}
+        if name == "json":
+            why = "means nothing for records of JSON; it goes with --format avro"
+            _refuse(of_avro, f"{why}.")
+            _refuse(of_registry, f"{why} or --key-format avro.")
+        elif name == "avro":
+            _refuse(of_json, "means nothing for records of Avro; leave it out.")
+        else:
+            of_columns = {
+                "--infer": self.infer,
+                "--column": self.columns,
+                "--leave-out": self.leave_out,
+                "--epoch": self.epochs,
+                "--floor": self.floors,
+            }
+            _refuse(
+                {**of_avro, **of_registry, **of_columns, **of_json},
+                f"means nothing for --format {name}, whose records are the one column {VALUE} "
+                f"{type_text(PLAIN_TYPES[name])}; leave it out.",
+            )
 
     def keyed(self) -> KeyedOptions | None:
         """Return what is said of the key of a keyed table; None: the table has a row for each record."""
@@ -187,9 +180,7 @@ class NewTableOptions:
             "--envelope": self.envelope,
         }
         if self.mode == "append":
-            for name, value in of_upsert.items():
-                if value:
-                    raise BadConfig(f"{name} goes with --mode upsert.")
+            _refuse(of_upsert, "goes with --mode upsert.")
             return None
         if self.key_column is not None:
             raise BadConfig(
@@ -220,6 +211,13 @@ class NewTableOptions:
             lenient=self.json_mode == "lenient",
             reserved=RESERVED_NAMES.union(METADATA_COLUMNS),
         )
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Raise BadConfig for the first of these options that says something."""
+    for name, value in options.items():
+        if value:
+            raise BadConfig(f"{name} {why}")
 
 
 def _column(text: str) -> tuple[FieldPath, pa.DataType]:

@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.decoding.fields import Field
 
@@ -45,6 +46,24 @@ def build(field: Field, values: Sequence[Any], leaf: Leaf) -> pa.Array:
         raise Doubt([owners[at] for at in doubt.at]) from None
     kind = pa.ListArray if field.kind == "list" else pa.MapArray
     return kind.from_arrays(_offsets(values), *children, type=field.type, mask=_nulls(values))
+
+
+def over_all(
+    columns: Sequence[pa.Array], positions: Sequence[int], count: int
+) -> list[pa.Array]:
+    """Return columns of the rows at ``positions`` as ones of ``count`` rows, NULL at all others."""
+    if len(positions) == count:
+        return list(columns)
+    at: list[int | None] = [None] * count
+    for index, position in enumerate(positions):
+        at[position] = index
+    indices = pa.array(at, pa.int64())
+    return [column.take(indices) for column in columns]
+
+
+def true_at(flags: pa.Array) -> list[int]:
+    """Return the indices of what is true."""
+    return pc.indices_nonzero(pc.fill_null(flags, False)).to_pylist()  # type: ignore[no-any-return]
 
 
 def exact_leaf(field: Field, values: Sequence[Any]) -> pa.Array:

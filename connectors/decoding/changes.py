@@ -12,14 +12,16 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.decoding.arrays import over_all, true_at
 from connectors.decoding.connect import ConnectRecords, of_connect
-from connectors.decoding.envelopes import around, opened, plain_instead, unavailable
+from connectors.decoding.envelopes import NoChange, around, opened, plain_instead, unavailable
 from connectors.decoding.fields import Field, payload_fields
 from connectors.decoding.json.decoder import JsonRecords
 from connectors.decoding.json.strict import REQUIRED
 from connectors.decoding.keys import BadKey, read_keys
 from connectors.decoding.plain import PlainRecords
 from connectors.decoding.policy import (
+    SINGLE,
     Payload,
     RecordReader,
     TableDecoder,
@@ -38,21 +40,11 @@ from planner.seam.formats import AvroFormat, JsonFormat
 from planner.seam.keys import Upsert
 from planner.seam.watermark import Outcomes
 
-_SINGLE = "; where it is a single one, run"
-
-
-class NoKey(Unfit):
-    """A change that does not say of which row."""
-
-    def __init__(self, reason: str, cure: str) -> None:
-        super().__init__(None, reason)
-        self.cure = f"{cure}{_SINGLE}"
-
 
 class OtherKey(Unfit):
     """A row with another key than its record's."""
 
-    cure = f"make a table with --key-from value, or correct its producer{_SINGLE}"
+    cure = f"make a table with --key-from value, or correct its producer{SINGLE}"
 
 
 def change_decoder(
@@ -118,15 +110,6 @@ class _Changes:
     def bad(self, index: int, unfit: Unfit) -> None:
         """Note why a record with a row is a bad one, unless there is a reason already."""
         self.errors.setdefault(self.rows[index], unfit)
-
-    def over_all(self, column: pa.Array) -> pa.Array:
-        """Return a column of the rows as one of all records, NULL for those without a row."""
-        if len(self.rows) == len(self.batch):
-            return column
-        at: list[int | None] = [None] * len(self.batch)
-        for index, position in enumerate(self.rows):
-            at[position] = index
-        return column.take(pa.array(at, pa.int64()))
 
 
 class ChangeDecoder(TableDecoder):
@@ -198,9 +181,9 @@ class ChangeDecoder(TableDecoder):
         )
         inside = opened(envelope, fields, payload.columns)
         rows = payload.positions
-        deletes = set(_indices(values.is_null()))
+        deletes = set(true_at(values.is_null()))
         if inside.is_delete is not None:
-            deletes.update(rows[index] for index in _indices(inside.is_delete))
+            deletes.update(rows[index] for index in true_at(inside.is_delete))
         changes = _Changes(batch, rows, inside.columns, deletes, dict(payload.errors))
         for index, unfit in inside.errors.items():
             changes.bad(index, unfit)
@@ -221,7 +204,7 @@ class ChangeDecoder(TableDecoder):
             return
         is_nothing = reduce(pc.and_, (column.is_null() for column in changes.columns))
         values = changes.batch.column(KAFKA_VALUE)
-        for index in _indices(is_nothing):
+        for index in true_at(is_nothing):
             names = self._records.names(values[changes.rows[index]].as_py())
             unfit = plain_instead(names)
             if unfit is not None:
@@ -230,13 +213,14 @@ class ChangeDecoder(TableDecoder):
     def _check_required(self, changes: _Changes, required: Sequence[int]) -> None:
         for at in required:
             column = changes.columns[at]
-            for index in _indices(column.is_null()) if column.null_count else ():
+            for index in true_at(column.is_null()) if column.null_count else ():
                 if changes.rows[index] not in changes.deletes:
                     changes.bad(index, Unfit(self._fields[at].path, REQUIRED))
 
     def _keys_of(self, changes: _Changes) -> list[pa.Array]:
         """Return the columns of the key, of all records; note those that have none, and those that have two."""
-        of_values = [changes.over_all(changes.columns[at]) for at in self._key_indices]
+        columns = [changes.columns[at] for at in self._key_indices]
+        of_values = over_all(columns, changes.rows, len(changes.batch))
         raw = changes.batch.column(KAFKA_KEY)
         errors, changing = changes.errors, {*changes.rows, *changes.deletes}
         is_from_value = self._upsert.key_from == "value"
@@ -249,13 +233,13 @@ class ChangeDecoder(TableDecoder):
                 path = bad[at].path or self._fields[self._key_indices[0]].path
                 errors.setdefault(at, BadKey(path, bad[at]))
             for index, key, value in zip(self._key_indices, keys, of_values, strict=True):
-                for at in _indices(pc.not_equal(_plain(key), _plain(value))):
+                for at in true_at(pc.not_equal(_plain(key), _plain(value))):
                     reason = "the value differs from that of the record's key"
                     errors.setdefault(at, OtherKey(self._fields[index].path, reason))
         if not is_from_value:
             assert keys is not None  # noqa: S101 - a binding has the format of keys where they fill columns
-            for at in changing.intersection(_indices(raw.is_null())):
-                errors.setdefault(at, NoKey("the record has no key", _KEYLESS))
+            for at in changing.intersection(true_at(raw.is_null())):
+                errors.setdefault(at, NoChange("the record has no key", _KEYLESS))
             return keys
         if keys is not None:
             of_values = [
@@ -263,8 +247,8 @@ class ChangeDecoder(TableDecoder):
                 for value, key in zip(of_values, keys, strict=True)
             ]
         for column in of_values:
-            for at in changes.deletes.intersection(_indices(column.is_null())):
-                errors.setdefault(at, NoKey("a delete without a key", _DELETES_NOTHING))
+            for at in changes.deletes.intersection(true_at(column.is_null())):
+                errors.setdefault(at, NoChange("a delete without a key", _DELETES_NOTHING))
         return of_values
 
     def _rows_of(
@@ -308,8 +292,8 @@ class ChangeDecoder(TableDecoder):
 
 
 _RETYPED = (
-    "where a column of its source has another type from this record on, make a table anew, or give the field a new column; "
-    "where it is a single one, run"
+    "where a column of its source has another type from this record on, make a table anew, or give the field a new column"
+    f"{SINGLE}"
 )
 _KEYLESS = "have its producer send keys, or make a table with --key-from value"
 _DELETES_NOTHING = (
@@ -326,7 +310,3 @@ def _first_of(first: pa.Array, second: pa.Array) -> pa.Array:
 def _plain(array: pa.Array) -> pa.Array:
     """Return values that Arrow compares: it has no comparison of uuids."""
     return array.storage if isinstance(array, pa.ExtensionArray) else array
-
-
-def _indices(flags: pa.Array) -> list[int]:
-    return pc.indices_nonzero(pc.fill_null(flags, False)).to_pylist()  # type: ignore[no-any-return]

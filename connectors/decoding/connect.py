@@ -6,7 +6,6 @@ the table's properties.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,11 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.decoding.arrays import build, exact_leaf
+from connectors.decoding.arrays import build, exact_leaf, true_at
 from connectors.decoding.fields import Field, Kind, Unit
 from connectors.decoding.json.decoder import JsonRecords
+from connectors.decoding.json.parsing import parse_value
+from connectors.decoding.json.strict import is_string
 from connectors.decoding.json.vectorized import split_schema
-from connectors.decoding.policy import Portion
+from connectors.decoding.policy import Portion, Unfit
 from planner.evolution.avro import CONNECT_MEANINGS
 from planner.evolution.writer_types import Meaning
 from planner.names import KAFKA_VALUE
@@ -70,7 +71,7 @@ def by_schema(field: Field, schema: Any) -> Field:
         return replace(field, unit=unit) if field.kind in kinds else _misfit(field, schema)
     if name == DECIMAL:
         scale = parameters.get("scale") if isinstance(parameters, dict) else None
-        if field.kind != "decimal" or not isinstance(scale, str):
+        if field.kind != "decimal" or not is_string(scale):
             return _misfit(field, schema)
         try:
             return replace(field, scale=int(scale))
@@ -139,7 +140,7 @@ class ConnectRecords:
         if not pc.any(is_null).as_py():
             return batch
         texts = values.to_pylist()
-        for at in pc.indices_nonzero(pc.fill_null(is_null, False)).to_pylist():
+        for at in true_at(is_null):
             if self._split(texts[at])[1] == b"null":
                 texts[at] = None
         index = batch.schema.get_field_index(KAFKA_VALUE)
@@ -173,8 +174,8 @@ class ConnectRecords:
         reader = self._by_schema.get(text)
         if reader is None:
             try:
-                schema = json.loads(text)
-            except ValueError:  # not UTF-8, as the record then is not
+                schema = parse_value(text)
+            except Unfit:  # as the record then is
                 return self._plain, raw
             if len(self._by_schema) >= _MOST_SCHEMAS:
                 self._by_schema.clear()

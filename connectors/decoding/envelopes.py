@@ -15,13 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.decoding.arrays import build, exact_leaf
+from connectors.decoding.arrays import build, exact_leaf, true_at
 from connectors.decoding.fields import Field
-from connectors.decoding.policy import Unfit
+from connectors.decoding.policy import SINGLE, Unfit
 from planner.errors import UndecodableRecord, ValueUnavailable
 from planner.names import Envelope
-
-_SINGLE = "; where it is a single one, run"
 
 #: Operations of Debezium's events that say a row: create, read by a snapshot, update.
 _ROWS = pa.array(["c", "r", "u"])
@@ -42,11 +40,11 @@ _UUID = uuid.UUID(bytes=hashlib.md5(_OCTETS, usedforsecurity=False).digest(), ve
 
 
 class NoChange(Unfit):
-    """A record that says no change of a row."""
+    """A record that says no change of a row, or not of which."""
 
     def __init__(self, reason: str, cure: str) -> None:
         super().__init__(None, reason)
-        self.cure = f"{cure}{_SINGLE}"
+        self.cure = f"{cure}{SINGLE}"
 
 
 class ValueLeftOut(Unfit):
@@ -102,9 +100,9 @@ def _event(ops: pa.Array, after: pa.Array) -> Opened:
     is_row = pc.is_in(ops, value_set=_ROWS)
     is_delete = pc.fill_null(pc.equal(ops, _DELETE), False)
     errors: dict[int, Unfit] = {}
-    for at in _indices(pc.invert(pc.or_(is_row, is_delete))):
+    for at in true_at(pc.invert(pc.or_(is_row, is_delete))):
         errors[at] = _no_row(ops[at].as_py())
-    for at in _indices(pc.and_(is_row, after.is_null())):
+    for at in true_at(pc.and_(is_row, after.is_null())):
         errors[at] = Unfit("after", f"it is null, and the operation {ops[at]} says a row")
     if pc.any(pc.and_(is_delete, after.is_valid())).as_py():
         # A delete has no row, also where its event has one.
@@ -138,7 +136,7 @@ def _flat(fields: Sequence[Field], columns: Sequence[pa.Array]) -> Opened:
         is_delete = pc.equal(marks.cast(pa.string()), "true")
         is_other = pc.invert(pc.is_in(marks.cast(pa.string()), value_set=_MARKS))
         reason = "it is neither true nor false"
-        errors = {each: Unfit(_DELETED, reason) for each in _indices(is_other)}
+        errors = {each: Unfit(_DELETED, reason) for each in true_at(is_other)}
     is_delete = pc.fill_null(is_delete, False)
     return Opened(rows, is_delete if pc.any(is_delete).as_py() else None, errors)
 
@@ -191,16 +189,12 @@ def _placeholders(each: Field) -> list[Any]:
 
 def _equal(each: Field, column: pa.Array, placeholder: Any) -> list[int]:
     if each.kind not in ("list", "map"):
-        return _indices(pc.equal(column, pa.scalar(placeholder, each.type)))
+        return true_at(pc.equal(column, pa.scalar(placeholder, each.type)))
     # Arrow has no comparison of lists: those of its length are few.
     lengths = pc.subtract(column.offsets[1:], column.offsets[:-1])
-    candidates = _indices(pc.equal(lengths, len(placeholder)))
+    candidates = true_at(pc.equal(lengths, len(placeholder)))
     if not candidates:
         return []
     same = build(each, [placeholder], exact_leaf).to_pylist()[0]
     some = column.take(pa.array(candidates, pa.int64())).to_pylist()
     return [at for at, value in zip(candidates, some, strict=True) if value == same]
-
-
-def _indices(flags: pa.Array) -> list[int]:
-    return pc.indices_nonzero(pc.fill_null(flags, False)).to_pylist()  # type: ignore[no-any-return]

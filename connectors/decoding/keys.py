@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from connectors.decoding.policy import Payload, RecordReader, Unfit, read_exactly
+from connectors.decoding.arrays import over_all
+from connectors.decoding.policy import SINGLE, Payload, RecordReader, Unfit, read_exactly
 from connectors.decoding.writers import Writers
 from planner.errors import BadBinding
 from planner.evolution.avro import BadSchema, parse_schema
@@ -18,7 +19,7 @@ from planner.seam.keys import KeySchema
 class BadKey(Unfit):
     """A key that does not decode."""
 
-    cure = "correct its producer, or make a table with another --key-format; where it is a single one, run"
+    cure = f"correct its producer, or make a table with another --key-format{SINGLE}"
 
     def __init__(self, column: str, unfit: Unfit) -> None:
         super().__init__(None, f"key: {unfit.reason}", f"key: {unfit.message}")
@@ -74,13 +75,7 @@ def read_keys(records: RecordReader, raw: pa.Array) -> tuple[list[pa.Array], dic
     batch = pa.RecordBatch.from_arrays([raw], names=[KAFKA_VALUE])
     # All of them, under any policy: of an append table, a bad key of a tombstone is no matter.
     read = read_exactly(records.fields, records.read(batch), "null")
-    columns = list(read.columns)
-    if len(read.positions) != len(raw):
-        at: list[int | None] = [None] * len(raw)
-        for index, position in enumerate(read.positions):
-            at[position] = index
-        columns = [column.take(pa.array(at, pa.int64())) for column in columns]
-    return columns, dict(read.errors)
+    return over_all(read.columns, read.positions, len(raw)), dict(read.errors)
 
 
 def key_writer(table: str, schema: KeySchema) -> WriterSchema:

@@ -35,6 +35,10 @@ from planner.seam.watermark import Outcomes
 PORTION_RECORDS = 8_192
 
 
+#: Ends a cure of more than one record.
+SINGLE = "; where it is a single one, run"
+
+
 class Unfit(Exception):
     """A record, or a value in it, that its type does not allow. ``path`` is None for the whole record.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from planner.errors import BadBinding, FederationError
+from planner.errors import BadBinding, FederationError, SchemasNeeded
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Log, TieringTarget, TopicSource
@@ -74,11 +75,16 @@ def tier_once(
 def rebuild_once(log: Log, target: TieringTarget, split_rows: int) -> RoundResult:
     """Replace all rows of a keyed table by those of its log.
 
+    Schemas that the table lacks are taken up first, and the rebuild is planned again.
+
     Raises:
         As ``tier_once``, but for what lies below the log's start.
     """
-    pin, bounds = _measured(log, target)
-    return _carried_out(log, target, plan_rebuild(pin, bounds, split_rows), bounds)
+    while True:
+        pin, bounds = _measured(log, target)
+        # Each time some ids more are in the ledger.
+        with contextlib.suppress(SchemasNeeded):
+            return _carried_out(log, target, plan_rebuild(pin, bounds, split_rows), bounds)
 
 
 def _measured(log: Log, target: TieringTarget) -> tuple[Pin, LogBounds]:

@@ -122,3 +122,7 @@ def _batch(records: Sequence[Change]) -> pa.RecordBatch:
         ],
         RAW_SCHEMA,
     )
+
+
+#: 40 keys, a third of the changes deletes, in two partitions.
+DEVICES = KeyedLog.random(7, 300, 300, keys=40)

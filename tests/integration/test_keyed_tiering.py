@@ -29,6 +29,7 @@ from planner.seam.watermark import SUMMARY_KEY, Outcomes, parse_watermark
 from planner.tiering.plan import plan_rebuild, plan_tiering
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 from tests.harness.generated_log import TOPIC
+from tests.harness.keyed_log import DEVICES as LOG
 from tests.harness.keyed_log import (
     KEYED,
     KEYED_COLUMNS,
@@ -39,9 +40,6 @@ from tests.harness.keyed_log import (
 from tests.harness.maintaining import maintain
 
 pytestmark = pytest.mark.spark
-
-#: 40 keys, a third of the changes deletes, in two partitions.
-LOG = KeyedLog.random(7, 300, 300, keys=40)
 
 
 @pytest.fixture

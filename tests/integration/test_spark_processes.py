@@ -10,15 +10,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from connectors.jobs.round import tier_once
+from connectors.registry.decoders import shipped_decoder
+from connectors.spark.metadata import identifier
 from planner.seam.watermark import Outcomes
-from tests.fixtures.spark import BoundTable
+from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 from tests.harness.generated_log import expected_outcomes, expected_rows
+from tests.harness.keyed_log import DEVICES, KEYED, KEYED_COLUMNS, KeyedRow
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -72,13 +78,13 @@ Start = Callable[..., Tierer]
 
 
 @pytest.fixture
-def start(flows: BoundTable, tmp_path: Path) -> Iterator[Start]:
-    """Start a tierer of ``flows`` with a failpoint."""
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a tierer of a table with a failpoint."""
     started: list[Tierer] = []
 
-    def run(failpoint: str, *ends: tuple[int, ...]) -> Tierer:
+    def run(table: BoundTable, failpoint: str, *ends: tuple[int, ...]) -> Tierer:
         marker = tmp_path / f"hit-{len(started)}"
-        request = {"catalogs": flows.catalogs, "table": str(flows.name), "ends": ends}
+        request = {"catalogs": table.catalogs, "table": str(table.name), "ends": ends}
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.tierer", json.dumps(request)],
             cwd=REPOSITORY,
@@ -113,7 +119,7 @@ def test_a_kill_loses_nothing_and_doubles_nothing(
     flows: BoundTable, start: Start, failpoint: str, landed: bool
 ) -> None:
     flows.tier(100, 100)
-    killed = start(failpoint, (3_000, 2_000))
+    killed = start(flows, failpoint, (3_000, 2_000))
     killed.wait_until_hit()
     killed.kill()
     tiered = (3_000, 2_000) if landed else (100, 100)
@@ -126,6 +132,33 @@ def test_a_kill_loses_nothing_and_doubles_nothing(
     assert flows.rows() == expected_rows(3_500, 2_000)
 
 
+@pytest.mark.soak
+def test_a_kill_between_the_commits_of_a_stage_loses_no_change(
+    lake: SparkLake, start: Start
+) -> None:
+    devices = lake.create(0, 0, columns=KEYED_COLUMNS, binding=KEYED, key=("id",))
+
+    def rows() -> list[KeyedRow]:
+        columns = ("kafka_partition", "kafka_offset", "id", "state")
+        read = devices.session.table(identifier(devices.name)).select(*columns).collect()
+        return sorted((tuple(row) for row in read), key=itemgetter(2))
+
+    def tier(*ends: int) -> None:
+        log = DEVICES.to(*ends)
+        target = devices.target(log, decoder=partial(shipped_decoder, str(devices.name)))
+        tier_once(log, target, BUDGET)
+        assert rows() == log.rows
+
+    tier(100, 100)
+    killed = start(devices, "after_deletes", (200, 200))
+    killed.wait_until_hit()
+    killed.kill()
+    assert rows() == DEVICES.to(100, 100).rows
+    assert devices.watermark() == {0: 100, 1: 100}
+    assert len(devices.branches()) == 2
+    tier(300, 300)
+
+
 # chaos/test_rivals.py has two tierers that meet, test_spark_foreign.py one that lands while another commits.
 @pytest.mark.soak
 @pytest.mark.parametrize("failpoint", ["before_publish", "before_commit"])
@@ -133,7 +166,7 @@ def test_of_two_tierers_that_meet_one_commits_and_the_other_carries_on(
     flows: BoundTable, start: Start, failpoint: str
 ) -> None:
     rounds = ((3_000, 2_000), (3_500, 2_100))
-    both = [start(f"{failpoint}:barrier", *rounds) for _ in range(2)]
+    both = [start(flows, f"{failpoint}:barrier", *rounds) for _ in range(2)]
     for tierer in both:
         tierer.wait_until_hit()
     assert flows.watermark() == {0: 0, 1: 0}

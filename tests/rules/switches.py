@@ -1060,8 +1060,8 @@ SWITCHES = (
         "R12",
         "wait for Debezium's own delete",
         "connectors/decoding/changes.py",
-        "deletes = set(_indices(values.is_null()))",
-        "deletes = set(_indices(values.is_null())) if envelope == 'none' else set()",
+        "deletes = set(true_at(values.is_null()))",
+        "deletes = set(true_at(values.is_null())) if envelope == 'none' else set()",
         tuple(
             f"{CHANGES}::test_a_null_value_is_a_delete_in_every_envelope[{envelope}]"
             for envelope in ("debezium", "debezium-flat")

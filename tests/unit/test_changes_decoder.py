@@ -201,6 +201,16 @@ def test_a_schema_beside_plain_rows_is_named() -> None:
     assert refused(PLAIN, (KEY, {"schema": None, "payload": ROW})) == reason
 
 
+@pytest.mark.parametrize(("levels", "is_row"), [(499, True), (501, False)])
+def test_a_schema_beside_a_row_is_as_deep_as_records_may_be(levels: int, is_row: bool) -> None:
+    schema = b'{"type":"struct","fields":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+    record = (KEY, b'{"schema":' + schema + b',"payload":{"name":"a"}}')
+    if is_row:
+        assert changes(SCHEMA, FLAT, record) == [(0, "u", 1, "a", None)]
+    else:
+        assert refused(FLAT, record) == "the JSON is nested more than 500 levels deep"
+
+
 def test_a_row_of_nulls_is_a_row() -> None:
     assert changes(SCHEMA, PLAIN, (KEY, {}), (KEY, {"other": 1})) == [
         (0, "u", 1, None, None),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from connectors.jobs.round import tier_once
-from planner.errors import CatalogUnavailable, TieringConflict, TopicRecreated
+from connectors.decoding.registry import decoder_for
+from connectors.jobs.round import rebuild_once, tier_once
+from planner.errors import CatalogUnavailable, SchemasNeeded, TieringConflict, TopicRecreated
 from planner.names import TableName
 from planner.seam.binding import Binding
 from planner.seam.cut import ColdSlice
@@ -19,6 +21,7 @@ from tests.doubles.tiering import MemoryTieringTarget
 from tests.fixtures.spark import PAYLOAD, first_watermark
 from tests.harness.builders import FLOWS, vector
 from tests.harness.generated_log import TOPIC, GeneratedLog, expected_rows, open_decoder
+from tests.harness.keyed_lake import DEVICES, KeyedLake
 
 LOG = GeneratedLog((20, 20))
 
@@ -103,3 +106,24 @@ def test_a_topic_created_again_between_plan_and_stage_is_not_staged(
     log.append(TOPIC, 0, MemoryRecord(b'{"host": "b", "bytes": 2}'))
     with pytest.raises(TopicRecreated):
         target.stage(plan)
+
+
+def test_a_rebuild_goes_on_once_the_schemas_of_its_records_are_taken_up() -> None:
+    lake = KeyedLake()
+    lake.change((1, "eu"), "up")
+    lake.tier()
+    lake.change((1, "eu"), "down")
+    lake.change((2, "us"), "up")
+    new = [SchemasNeeded("lake.shop.devices: records have schemas that were new (ids 7).")]
+
+    def take_up(reached: str) -> None:
+        if reached == "stage" and new:
+            raise new.pop()
+
+    decoder = partial(decoder_for, str(DEVICES))
+    target = MemoryTieringTarget(lake.store, DEVICES, lake.log, decoder, fault=take_up)
+    result = rebuild_once(lake.log, target, 3)
+    assert result.watermark.next == lake.end
+    assert (result.outcomes.rows, result.outcomes.superseded) == (2, 1)
+    assert new == []
+    lake.stop_server()

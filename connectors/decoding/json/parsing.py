@@ -9,7 +9,7 @@ from decimal import Context, Decimal
 from typing import Any, NoReturn
 
 from connectors.decoding.framing import PREFIX_BYTES, other_framing
-from connectors.decoding.policy import Unfit
+from connectors.decoding.policy import SINGLE, Unfit
 from planner.seam.formats import FLOOR, FRACTION_PREFIX
 
 #: Deeper records are refused. A written limit, because the parsers' own depends on the stack of the caller:
@@ -25,7 +25,6 @@ _MAX_DIGIT_BYTES = 800
 _MAX_SCALE = 1_000
 #: Holds every number of so many bytes.
 _DIGITS = Context(prec=2_000, Emax=9_999, Emin=-9_999)
-_SINGLE = "; where it is a single one, run"
 
 
 class Number(str):
@@ -37,21 +36,21 @@ class Number(str):
 class OtherFormat(Unfit):
     """A record of another format, which its producer meant. ``schema_id`` is its Avro schema's."""
 
-    cure = f"bind the table to a topic of JSON records{_SINGLE}"
+    cure = f"bind the table to a topic of JSON records{SINGLE}"
 
     def __init__(self, reason: str, message: str, schema_id: int | None) -> None:
         super().__init__(None, reason, message)
         self.schema_id = schema_id
         if schema_id is not None:
             self.cure = (
-                f"make a table of such records with `thermocline create --format avro`{_SINGLE}"
+                f"make a table of such records with `thermocline create --format avro`{SINGLE}"
             )
 
 
 class OtherNumber(Unfit):
     """A number that the field's type does not hold, and another type does."""
 
-    cure = f"give the key to a new column that holds such numbers (docs/ways-out.md, UndecodableRecord){_SINGLE}"
+    cure = f"give the key to a new column that holds such numbers (docs/ways-out.md, UndecodableRecord){SINGLE}"
 
 
 class FinerTime(Unfit):
@@ -60,7 +59,7 @@ class FinerTime(Unfit):
     def __init__(self, path: str | None, reason: str, field_id: int) -> None:
         super().__init__(path, reason)
         setting = f"{FRACTION_PREFIX}{field_id} = {FLOOR}"
-        self.cure = f"have such digits cut off by the table property {setting}{_SINGLE}"
+        self.cure = f"have such digits cut off by the table property {setting}{SINGLE}"
 
 
 def parse(raw: bytes) -> dict[str, Any]:
