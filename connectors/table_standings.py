@@ -188,14 +188,7 @@ def standings(
     untiered = {
         name: untiered_of(name, mark, bounds[mark.address]) for name, mark in marks.items()
     }
-    readable = [
-        name for name, spans in untiered.items() if not isinstance(spans, FederationError)
-    ]
-    # Also of topics of which nothing waits: they have retention.
-    ranges = {marks[name].address: () for name in readable} | by_topic(
-        waiting_of(marks, untiered)
-    )
-    look = _look_once(clusters, ranges, bounds) if ranges else BrokerLook()
+    look = _look_once(clusters, by_topic(waiting_of(marks, untiered)), bounds)
     statuses = []
     for name, pin in pinned.items():
         if isinstance(pin, FederationError):
@@ -212,22 +205,28 @@ def standings(
 
 def _look_once(
     clusters: Mapping[str, Mapping[str, str]],
-    ranges: Mapping[str, tuple[OffsetRange, ...]],
+    waiting: Mapping[str, tuple[OffsetRange, ...]],
     bounds: Measured,
 ) -> BrokerLook:
+    logs = logs_of(bounds)
+    if not logs:
+        return BrokerLook()
     brokers = BrokerFacts(clusters)
     with ThreadPoolExecutor(3) as pool:
-        sampling = pool.submit(brokers.samples, ranges)
+        sampling = pool.submit(brokers.samples, waiting)
         dating = pool.submit(
-            brokers.newest, {topic: partitions(bounds[topic]) for topic in ranges}
+            brokers.newest, {topic: partitions(each) for topic, each in logs.items()}
         )
-        keeping = pool.submit(brokers.retention, sorted(ranges))
+        keeping = pool.submit(brokers.retention, sorted(logs))
         return BrokerLook(sampling.result(), dating.result(), keeping.result())
 
 
-def partitions(bounds: LogBounds | FederationError) -> list[int]:
-    if isinstance(bounds, FederationError):
-        return []
+def logs_of(bounds: Measured) -> dict[str, LogBounds]:
+    """Return the topics whose logs could be measured. Also one of which nothing waits has retention."""
+    return {topic: each for topic, each in bounds.items() if isinstance(each, LogBounds)}
+
+
+def partitions(bounds: LogBounds) -> list[int]:
     return [each.partition for each in bounds.partitions]
 
 

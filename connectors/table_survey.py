@@ -26,6 +26,7 @@ from connectors.table_standings import (
     SurveyedCluster,
     SurveyedTable,
     by_topic,
+    logs_of,
     measured,
     or_error,
     partitions,
@@ -318,7 +319,7 @@ class TableSurvey:
         bounds: Mapping[str, LogBounds | FederationError],
     ) -> BrokerLook:
         """Ask brokers for what is not known of these topics, or has changed."""
-        logs = {topic: each for topic, each in bounds.items() if isinstance(each, LogBounds)}
+        logs = logs_of(bounds)
         if not logs:
             return BrokerLook()
         if self._brokers is None:

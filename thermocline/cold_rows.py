@@ -77,7 +77,8 @@ class EngineColdRows:
     def all(self) -> RowsOfHead:
         """Read what a person is shown who says what the table covers."""
         facts = self._audit.facts
-        columns = [each.column(self._schema) for each in boundaries(facts.history)]
+        # Tag and mirror mostly say one column.
+        columns = {each.column(self._schema) for each in boundaries(facts.history)}
         oldest_us = {
             column.field_id: oldest
             for column in columns

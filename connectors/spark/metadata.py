@@ -159,6 +159,13 @@ def last_publish(state: TableState) -> LastPublish | None:
     return None if committed_ms is None else LastPublish(committed_ms, None, outcomes)
 
 
+def renewed_publish(state: TableState) -> LastPublish:
+    """Return what a commit that moves no offset says of the last publish, which may be expired; there is a snapshot."""
+    return last_publish(state) or LastPublish(
+        max(state.committed_ms.values()), None, Outcomes()
+    )
+
+
 def _snapshot(snapshot: Mapping[str, Any]) -> Snapshot:
     # A format v1 snapshot may lack a summary; the resolver refuses an operation it does not know.
     summary = dict(snapshot.get("summary", {}))

@@ -113,10 +113,12 @@ def _another_column(
     facts: MaintenanceFacts, before: RetentionBoundary, column: Column
 ) -> BadBinding:
     columns = () if facts.schema is None else facts.schema.columns
-    names = (each.name for each in columns if each.field_id == before.field_id)
-    name = next(names, f"with field id {before.field_id}, which was dropped")
+    name = next((each.name for each in columns if each.field_id == before.field_id), None)
     what = (
-        f"rows age out by column {column.name}, and those before {before.text} did by column {name}; late records "
+        f"rows before {before.text} aged out by a column that was dropped (field id {before.field_id}), and no other takes over "
+        f"from it; remove {RETENTION_DAYS}."
+        if name is None
+        else f"rows age out by column {column.name}, and those before {before.text} did by column {name}; late records "
         f"of these would come back. Set {RETENTION_COLUMN} back, or remove {RETENTION_DAYS}."
     )
     return bad_property(facts.table, RETENTION_COLUMN, what)

@@ -93,7 +93,7 @@ class LineWriter(logging.Handler):
         #: Lines that came and are neither written nor given up.
         self._pending = 0
         self._pause_s = FLUSH_S
-        self._is_urgent = self._is_closed = False
+        self._is_ending = self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
         self._thread.start()
 
@@ -114,23 +114,19 @@ class LineWriter(logging.Handler):
             if len(self._lines) == 1 or self._chars >= MAX_CHARS:
                 self._changed.notify_all()
 
-    def flush(self) -> None:
-        """Write what came until now; give up on a disk that does not answer."""
+    def close(self) -> None:
+        """Write what came, and take no more; give up on a disk that does not answer. Idempotent."""
         with self._changed:
-            self._is_urgent = True
+            if self._is_ending:
+                return
+            self._is_ending = True
             self._changed.notify_all()
             is_written = self._changed.wait_for(lambda: not self._pending, _DRAIN_S)
-            self._is_urgent = False
+            self._is_closed = True
+            self._changed.notify_all()
             pending = self._pending
         if not is_written:
             self._tell("it does not answer", pending)
-
-    def close(self) -> None:
-        """Write what came, and take no more. Idempotent."""
-        self.flush()
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
         self._thread.join(_FAILED_S)
         super().close()
 
@@ -154,7 +150,7 @@ class LineWriter(logging.Handler):
                 self._changed.notify_all()
 
     def _is_due(self) -> bool:
-        return self._is_urgent or self._is_closed or self._chars >= MAX_CHARS
+        return self._is_ending or self._chars >= MAX_CHARS
 
     def _tell(self, why: str, lines: int) -> None:
         _log.error(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from decimal import Decimal
 from typing import Any
 
@@ -14,13 +13,14 @@ import pytest
 from planner.names import Side
 from planner.reading.extremes import extreme_rows, extremes_of
 from planner.reading.filters import Bounds
-from planner.reading.needs import StatementNeeds, with_counted
+from planner.reading.needs import StatementNeeds
 from planner.reading.plan import ColdMode, TableRead, counted_rows, plan_read
 from planner.seam.cut import plan_cut
 from planner.seam.incremental import narrow, parse_after
 from planner.seam.time_travel import cut_until
 from planner.statement.references import ResolvedTable
 from tests.harness.builders import FLOWS, bounds, pin, vector
+from tests.harness.sql import parse
 
 NAN = float("nan")
 
@@ -138,15 +138,8 @@ def test_extremes_are_written_exactly(kind: pa.DataType, values: list[Any], zone
     assert rows['a "b"'].combine_chunks().cast(kind) == expected
 
 
-def tree(sql: str) -> dict[str, Any]:
-    (row,) = duckdb.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    document: dict[str, Any] = json.loads(row[0])
-    assert not document["error"], document
-    return document
-
-
 def needs(sql: str) -> StatementNeeds:
-    return StatementNeeds.of(tree(sql), {ResolvedTable(FLOWS): ((),)})
+    return StatementNeeds.of(parse(sql), {ResolvedTable(FLOWS): ((),)})
 
 
 @pytest.mark.parametrize(
@@ -281,25 +274,3 @@ def test_statistics_answer_for_a_whole_snapshot_of_which_all_is_shown(
     more: dict[str, Any], cold: ColdMode
 ) -> None:
     assert read(**more).cold is cold
-
-
-@pytest.mark.parametrize("rows", [-1, 0, 5, 2**31])
-def test_counts_beside_extremes_have_the_other_rows_and_all_keep_type_and_name(
-    rows: int,
-) -> None:
-    sql = 'SELECT max(n), count(*), min(n) - 1, count(*) AS "N n" FROM t'
-    document = tree(sql)
-    before = json.dumps(document)
-    counted = with_counted(document, rows)
-    assert json.dumps(document) == before
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE t AS SELECT range AS n FROM range(7)")
-        (row,) = connection.execute(
-            "SELECT json_deserialize_sql(?)", [json.dumps(counted)]
-        ).fetchall()
-        expected = connection.execute(sql).to_arrow_table()
-        answer = connection.execute(row[0]).to_arrow_table()
-    assert answer.schema == expected.schema
-    assert answer.to_pylist() == [
-        {"max(n)": 6, "count_star()": 7 + rows, "(min(n) - 1)": -1, "N n": 7 + rows}
-    ]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from planner.reading.needs import (
@@ -16,6 +17,7 @@ from planner.reading.needs import (
 )
 from planner.statement.references import ResolvedTable
 from tests.harness.builders import FLOWS
+from tests.harness.sql import parse, unparse
 
 ANY_ROWS = {
     "SELECT * FROM t LIMIT 100": 100,
@@ -54,6 +56,7 @@ NOT_ANY_ROWS = [
     "FROM t UNION ALL FROM t LIMIT 5",
     "SELECT * FROM range(9) LIMIT 5",
 ]
+BARE = ["SELECT count(*) FROM t", 'SELECT COUNT() AS "N n" FROM t x']
 NOT_BARE = [
     "SELECT count(a) FROM t",
     "SELECT count(DISTINCT a) FROM t",
@@ -83,45 +86,52 @@ def needs(document: dict[str, Any]) -> StatementNeeds:
     return StatementNeeds.of(document, {ResolvedTable(FLOWS): ((),)})
 
 
-def tree(sql: str) -> dict[str, Any]:
-    (row,) = duckdb.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    document: dict[str, Any] = json.loads(row[0])
-    assert not document["error"], document
-    return document
+def answer_of(sql: str) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT range AS n FROM range(7)")
+        return connection.execute(sql).to_arrow_table()
 
 
 @pytest.mark.parametrize("sql", ANY_ROWS)
 def test_a_look_at_a_table_takes_any_rows(sql: str) -> None:
-    assert needs(tree(sql)).any_rows == ANY_ROWS[sql]
+    assert needs(parse(sql)).any_rows == ANY_ROWS[sql]
 
 
 @pytest.mark.parametrize("sql", [*NOT_ANY_ROWS, *NOT_BARE])
 def test_what_depends_on_more_reads_all(sql: str) -> None:
-    assert needs(tree(sql)).any_rows is None
+    assert needs(parse(sql)).any_rows is None
 
 
 @pytest.mark.parametrize("sql", [*NOT_BARE, *ANY_ROWS, *NOT_ANY_ROWS])
 def test_what_does_more_than_count_is_no_bare_count(sql: str) -> None:
-    assert not needs(tree(sql)).count_only
+    assert not needs(parse(sql)).count_only
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2**31 - 1, 2**31, 2**40])
-@pytest.mark.parametrize("sql", ["SELECT count(*) FROM t", 'SELECT COUNT() AS "N n" FROM t x'])
-def test_a_bare_count_keeps_type_and_name_with_what_was_counted_elsewhere(
-    sql: str, rows: int
-) -> None:
-    document = tree(sql)
-    before = json.dumps(document)
+@pytest.mark.parametrize("sql", BARE)
+def test_a_bare_count_is_one_by_its_name(sql: str) -> None:
+    document = parse(sql)
     assert needs(document).count_only
+    assert [name_of_count(document)] == answer_of(sql).schema.names
+
+
+@pytest.mark.parametrize("rows", [-1, 0, 1, 2**31 - 1, 2**31, 2**40])
+@pytest.mark.parametrize(
+    ("sql", "others"),
+    [
+        *((sql, {}) for sql in BARE),
+        (
+            'SELECT max(n), count(*), min(n) - 1, count(*) AS "N n" FROM t',
+            {"max(n)": 6, "(min(n) - 1)": -1},
+        ),
+    ],
+)
+def test_counts_have_what_was_counted_elsewhere_and_all_keep_type_and_name(
+    sql: str, others: dict[str, int], rows: int
+) -> None:
+    document = parse(sql)
+    before = json.dumps(document)
     counted = with_counted(document, rows)
     assert json.dumps(document) == before
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE t AS FROM range(7)")
-        (row,) = connection.execute(
-            "SELECT json_deserialize_sql(?)", [json.dumps(counted)]
-        ).fetchall()
-        expected = connection.execute(sql).to_arrow_table()
-        answer = connection.execute(row[0]).to_arrow_table()
-    assert answer.schema == expected.schema
-    assert answer.schema.names == [name_of_count(document)]
-    assert answer.column(0).to_pylist() == [7 + rows]
+    answer = answer_of(unparse(counted))
+    assert answer.schema == answer_of(sql).schema
+    assert answer.to_pylist() == [dict.fromkeys(answer.schema.names, 7 + rows) | others]

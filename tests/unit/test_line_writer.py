@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -105,23 +106,23 @@ def test_lines_that_cannot_be_written_are_counted_by_name(
     caplog: pytest.LogCaptureFixture, error: Exception, why: str
 ) -> None:
     disk = Disk()
-    full = iter([error])
+    full, failed = iter([error]), threading.Event()
 
     def write(text: str) -> None:
         for each in full:
+            failed.set()
             raise each
         disk.write(text)
 
     with closing(LineWriter(write, "/logs/audit")) as writer:
         writer.put("a")
         writer.put("b")
-        writer.flush()
-        assert caplog.messages == [
-            f"server.audit_log: /logs/audit cannot be written ({why}); lines lost: 2"
-        ]
+        assert failed.wait(SOON_S)
         writer.put("c")
     assert disk.lines == ["c"]
-    assert len(caplog.messages) == 1
+    assert caplog.messages == [
+        f"server.audit_log: /logs/audit cannot be written ({why}); lines lost: 2"
+    ]
 
 
 def test_a_full_disk_is_told_and_calls_go_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,6 +142,24 @@ def test_a_closed_log_takes_no_line_in_silence() -> None:
     writer.close()
     with pytest.raises(OSError, match="the audit log /logs/audit is closed"):
         writer.put("late")
+
+
+def test_a_disk_that_does_not_answer_is_waited_for_and_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is stopped closes the log, and ends itself by ``logging.shutdown`` where it is stuck."""
+    monkeypatch.setattr("proxy.ops.audit_log._DRAIN_S", 0.01)
+    disk = Disk(is_ready=False)
+    writer = LineWriter(disk.write, "/logs/audit")
+    writer.put("a")
+    assert disk.began.wait(SOON_S)
+    logging.shutdown([weakref.ref(writer)])
+    writer.close()
+    assert caplog.messages == [
+        "server.audit_log: /logs/audit cannot be written (it does not answer); lines lost: 1"
+    ]
+    disk.ready.set()
+    writer._thread.join(SOON_S)
 
 
 ENDING = """

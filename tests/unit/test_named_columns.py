@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import duckdb
 import pytest
 
 from planner.reading.needs import StatementNeeds
 from planner.statement.ast import fold
+from tests.harness.sql import parse
 
 NAMED = {
     "SELECT id FROM t": {"id"},
@@ -53,16 +52,9 @@ ANY = [
 ]
 
 
-def tree(sql: str) -> dict[str, object]:
-    (row,) = duckdb.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    document: dict[str, object] = json.loads(row[0])
-    assert not document["error"], document
-    return document
-
-
 @pytest.mark.parametrize("sql", NAMED)
 def test_columns_are_named(sql: str) -> None:
-    assert StatementNeeds.of(tree(sql), {}).columns == frozenset(NAMED[sql])
+    assert StatementNeeds.of(parse(sql), {}).columns == frozenset(NAMED[sql])
 
 
 COLUMNS = [*"abcdefghkpqxyz", "id", "bytes", "Ä"]
@@ -80,7 +72,7 @@ TABLES = {
 @pytest.mark.parametrize("sql", [sql for sql in NAMED if "AS a FROM t) s" not in sql])
 def test_rows_over_the_named_columns_are_those_over_all(sql: str) -> None:
     """Where the statement binds at all over these tables, which have numbers, a list and a struct."""
-    names = StatementNeeds.of(tree(sql), {}).columns
+    names = StatementNeeds.of(parse(sql), {}).columns
     assert names is not None
 
     def answer(*, is_whole: bool) -> object:
@@ -107,7 +99,7 @@ def test_rows_over_the_named_columns_are_those_over_all(sql: str) -> None:
 
 @pytest.mark.parametrize("sql", ANY)
 def test_any_column_may_be_read(sql: str) -> None:
-    assert StatementNeeds.of(tree(sql), {}).columns is None
+    assert StatementNeeds.of(parse(sql), {}).columns is None
 
 
 #: What is compared, of statements over columns that may hold NaN.
@@ -128,9 +120,9 @@ COMPARED = {
 
 @pytest.mark.parametrize("sql", COMPARED)
 def test_columns_that_are_only_added_up_are_not_compared(sql: str) -> None:
-    assert StatementNeeds.of(tree(sql), {}).compared == frozenset(COMPARED[sql])
+    assert StatementNeeds.of(parse(sql), {}).compared == frozenset(COMPARED[sql])
 
 
 @pytest.mark.parametrize("sql", [*ANY, "SELECT count(e) FROM t AS e"])
 def test_any_column_may_be_compared(sql: str) -> None:
-    assert StatementNeeds.of(tree(sql), {}).compared is None
+    assert StatementNeeds.of(parse(sql), {}).compared is None

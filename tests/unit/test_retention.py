@@ -130,9 +130,8 @@ def test_it_moves_once_a_day_and_never_back() -> None:
         ),
         (
             facts(30, "at", boundary=RetentionBoundary(77, 0)),
-            "lake.net.flows: rows age out by column at, and those before 1970-01-01 did by column with field id 77, which was "
-            "dropped; late records of these would come back. Set thermocline.retention_column back, or remove "
-            "thermocline.retention_days.",
+            "lake.net.flows: rows before 1970-01-01 aged out by a column that was dropped (field id 77), and no other takes over "
+            "from it; remove thermocline.retention_days.",
         ),
     ],
 )

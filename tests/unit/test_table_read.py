@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import duckdb
@@ -44,6 +43,7 @@ from planner.seam.time_travel import cut_until
 from planner.statement.conditions import conjuncts
 from planner.statement.references import ResolvedTable
 from tests.harness.builders import FLOWS, bounds, pin, schema, vector
+from tests.harness.sql import parse
 
 TABLE = ResolvedTable(FLOWS)
 PIN = replace(
@@ -271,8 +271,7 @@ def test_rows_in_arrow_are_left_out_by_range_and_time() -> None:
 
 def test_needs_tell_tables_by_what_is_asked_of_them() -> None:
     sql = "SELECT n FROM t WHERE kafka_offset > 3 AND n = 1"
-    [[text]] = duckdb.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    document = json.loads(text)
+    document = parse(sql)
     [positions] = conjuncts(document).values()
     cold = ResolvedTable(FLOWS, Side.COLD)
     needs = StatementNeeds.of(document, {TABLE: positions, cold: ((),)})

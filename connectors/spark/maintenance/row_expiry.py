@@ -25,10 +25,10 @@ from connectors.spark.metadata import (
     each,
     identifier,
     java,
-    last_publish,
     load_state,
     load_table,
     quoted,
+    renewed_publish,
 )
 from connectors.spark.publish.append_files import LeadingMetrics
 from connectors.spark.publish.publish import WatermarkCommits
@@ -40,7 +40,7 @@ from planner.maintenance.steps import RowExpiry
 from planner.names import TableName
 from planner.seam.binding import parse_binding
 from planner.seam.resolver import base_watermark, resolve
-from planner.seam.watermark import LastPublish, Outcomes, Watermark
+from planner.seam.watermark import Watermark
 
 _FIRST = "another writer changed files with rows that are too old, or added some, while their deletion was prepared"
 
@@ -137,10 +137,8 @@ class RowExpirer:
                 table=str(self.table),
             )
         schema = parsed_schema(self.table, state.schema, state.properties.get(NAME_MAPPING))
-        publish = last_publish(state) or LastPublish(
-            max(state.committed_ms.values()), None, Outcomes()
-        )
         schema = with_units(schema, binding)
+        publish = renewed_publish(state)
         return aged(mark, step.boundary, publish, schema, binding, (run, head))
 
     def _change(

@@ -31,10 +31,10 @@ from connectors.spark.metadata import (
     TableState,
     each,
     java,
-    last_publish,
     load_state,
     load_table,
     read_state,
+    renewed_publish,
 )
 from connectors.spark.publish.publish import WatermarkCommits
 from connectors.spark.publish.stage import (
@@ -71,7 +71,7 @@ from planner.maintenance.steps import (
 )
 from planner.names import TableName
 from planner.seam.resolver import base_watermark, line_above, resolve
-from planner.seam.watermark import LastPublish, Outcomes, Watermark
+from planner.seam.watermark import Watermark
 
 #: What a rewrite may need of a local disk for each byte it reads: the new files, and what Spark sorts.
 _DISK_BYTES = 3
@@ -222,10 +222,7 @@ class SparkMaintenance:
         head = self._head(state)
         history = with_statistics(state.history, head, evidence)
         mark = resolve(history, head, table=str(self.table))
-        publish = last_publish(state) or LastPublish(
-            max(state.committed_ms.values()), None, Outcomes()
-        )
-        return mark.renewed(publish, run=run, head=head)
+        return mark.renewed(renewed_publish(state), run=run, head=head)
 
     def _head(self, state: TableState) -> int:
         if state.head is None:
