@@ -166,7 +166,7 @@ def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_part_that_died_is_told_with_the_last_thing_it_said(tmp_path: Path) -> None:
-    """What the demo asks between two pictures; in a soak a whole one loses its broker."""
+    """What the demo asks between two lines; in a soak a whole one loses its broker."""
     log = tmp_path / "part.log"
     command = ["sh", "-c", "echo thermocline: no room.; exit 3"]
     with child_guard.start(log, command) as guard:
