@@ -65,7 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         )
     try:
         deadline_s = time.monotonic() + START_S
-        while "publishes" not in (text := output.read_text()):
+        while not re.search(r"\.flows: \S+ rows = [1-9]\S* cold", text := output.read_text()):
             assert demo.poll() is None, text
             assert time.monotonic() < deadline_s, text
             time.sleep(0.2)
