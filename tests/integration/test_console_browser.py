@@ -120,6 +120,10 @@ def test_cancel_error_and_completion_by_keys(site: Site) -> None:
     assert answer["text"] == "FROM lake.edr.flows"
 
 
+def test_a_page_that_is_come_back_to_has_one_question_open(site: Site) -> None:
+    assert site.does("waking")["questions"] <= 1
+
+
 def test_who_logs_out_leaves_nothing_in_the_tab(site: Site) -> None:
     answer = site.does("leaving")
     assert (answer["hash"], answer["text"]) == ("", "")
