@@ -107,7 +107,7 @@ def _demo(report: Report) -> None:
     """From the command to the first answer through Flight SQL, downloads cached."""
     began = time.perf_counter()
     with subprocess.Popen(
-        [*_THERMOCLINE, "demo", "--seconds", "5", "--plain"],
+        [*_THERMOCLINE, "demo", "--seconds", "5"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -121,7 +121,7 @@ def _demo(report: Report) -> None:
     report.figure("demo, command to first answer", first_s, "s", at_most=40)
 
 
-#: The plain lines of the demo tell an answer like this.
+#: The demo's lines tell an answer like this.
 _FIRST_ANSWER = r"rows = .* cold \+ .* hot"
 
 

@@ -25,7 +25,7 @@ def main(address: str) -> None:
 @contextlib.contextmanager
 def demo() -> Iterator[str]:
     """Run the demo until its first rows are in Iceberg; yield its address."""
-    command = [sys.executable, "-m", "thermocline", "demo", "--plain", "--seconds", "600"]
+    command = [sys.executable, "-m", "thermocline", "demo", "--seconds", "600"]
     print("starting Kafka, Iceberg, Spark and a server …", file=sys.stderr)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

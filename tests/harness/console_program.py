@@ -219,6 +219,23 @@ def cancel(page: Page, address: str) -> dict[str, Any]:
     }
 
 
+def waking(page: Page, address: str) -> dict[str, Any]:
+    """Leave a page and come back three times before an answer comes: how many questions that makes."""
+    enter(page, address, TABLE)
+    page.wait_for_selector(".seam-row .line")
+    count = page.evaluate(
+        """() => {
+          const { fetch } = window;
+          let count = 0;
+          window.fetch = (...options) => { count += 1; return fetch(...options); };
+          for (let each = 0; each < 3; each += 1) document.dispatchEvent(new Event("visibilitychange"));
+          window.fetch = fetch;
+          return count;
+        }"""
+    )
+    return {"questions": count}
+
+
 def leaving(page: Page, address: str) -> dict[str, Any]:
     """Log out with a statement in the editor, and log in again in the same tab."""
     enter(page, address, "#/query?sql=SELECT+1")

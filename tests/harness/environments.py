@@ -11,6 +11,8 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from connectors import jars
 
 _INSTALL_TIMEOUT_S = 1_200
@@ -36,3 +38,10 @@ def python_with(name: str, packages: Sequence[str]) -> Path:
             with contextlib.suppress(OSError):
                 half.rename(folder)
     return folder / "bin" / "python"
+
+
+def python_with_browser() -> Path:
+    """The Python with Playwright and axe-core, which drive Debian's Chromium. Skips the test where that is not there."""
+    if not Path("/usr/bin/chromium").exists():
+        pytest.skip("no browser: install Debian's package chromium")
+    return python_with("console", ("playwright==1.65.2", "axe-playwright-python==0.1.8"))

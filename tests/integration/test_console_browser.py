@@ -18,14 +18,11 @@ from typing import Any
 import adbc_driver_flightsql.dbapi as adbc
 import pytest
 
-from tests.harness.environments import python_with
+from tests.harness.environments import python_with_browser
 
 pytestmark = [pytest.mark.tools, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
-BROWSER = Path("/usr/bin/chromium")
-#: axe-core comes in the second.
-PACKAGES = ("playwright==1.65.2", "axe-playwright-python==0.1.8")
 START_S = 300.0
 
 
@@ -40,7 +37,7 @@ class Site:
         """Do one of ``tests.harness.console_program``; return what it met. No fault of a page is let pass."""
         program = ROOT / "tests" / "harness" / "console_program.py"
         done = subprocess.run(
-            [python_with("console", PACKAGES), program, name, self.pages, *options],
+            [python_with_browser(), program, name, self.pages, *options],
             capture_output=True,
             text=True,
             timeout=600,
@@ -53,8 +50,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    if not BROWSER.exists():
-        pytest.skip("no browser: install Debian's package chromium")
+    python_with_browser()
     folder = tmp_path_factory.mktemp("demo")
     output = folder / "output"
     command = [sys.executable, "-u", "-m", "thermocline", "demo", "--rate", "200"]
@@ -69,7 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         )
     try:
         deadline_s = time.monotonic() + START_S
-        while "publishes" not in (text := output.read_text()):
+        while not re.search(r"\.flows: \S+ rows = [1-9]\S* cold", text := output.read_text()):
             assert demo.poll() is None, text
             assert time.monotonic() < deadline_s, text
             time.sleep(0.2)
@@ -122,6 +118,10 @@ def test_cancel_error_and_completion_by_keys(site: Site) -> None:
     answer = site.does("cancel")
     assert answer["mark"] == "nothing"
     assert answer["text"] == "FROM lake.edr.flows"
+
+
+def test_a_page_that_is_come_back_to_has_one_question_open(site: Site) -> None:
+    assert site.does("waking")["questions"] <= 1
 
 
 def test_who_logs_out_leaves_nothing_in_the_tab(site: Site) -> None:

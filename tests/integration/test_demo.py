@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
 import resource
 import signal
 import socket
@@ -166,7 +167,7 @@ def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_part_that_died_is_told_with_the_last_thing_it_said(tmp_path: Path) -> None:
-    """What the demo asks between two pictures; in a soak a whole one loses its broker."""
+    """What the demo asks between two lines; in a soak a whole one loses its broker."""
     log = tmp_path / "part.log"
     command = ["sh", "-c", "echo thermocline: no room.; exit 3"]
     with child_guard.start(log, command) as guard:
@@ -230,7 +231,11 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory, jdbc: Jdbc) -> Visit:
             if snippet.title in PYTHON_SNIPPETS
         }
         example = [sys.executable, str(ROOT / "examples" / "both_sides.py")]
-        run.wait_for("1 publishes")
+        # A publish of another table says nothing of this one.
+        run.until(
+            lambda: re.search(r"\.flows: \S+ rows = [1-9]\S* cold", run.text()) is not None,
+            "rows of flows in Iceberg",
+        )
         sides = subprocess.run(
             [*example, f"grpc://127.0.0.1:{run.port}"],
             capture_output=True,

@@ -21,7 +21,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer
-from tests.harness.environments import python_with
+from tests.harness.environments import python_with, python_with_browser
 from tests.harness.ports import lasting_port
 
 pytestmark = [pytest.mark.tools, pytest.mark.kafka, pytest.mark.timeout(1_800)]
@@ -44,8 +44,6 @@ SUPERSET = (
     *("apache-superset==6.1.0", "rich", "cachetools", "flask-caching==2.3.1"),
     *("gunicorn==23.0.0", "adbc-driver-flightsql==1.13.0"),
 )
-BROWSER = Path("/usr/bin/chromium")
-PLAYWRIGHT = ("playwright==1.65.2", "axe-playwright-python==0.1.8")
 SQLLINE = (Coordinate("sqlline", "sqlline", "1.12.0", transitive=True),)
 
 
@@ -261,9 +259,7 @@ def test_superset_lists_charts_and_asks_in_its_lab(
         (53, 30),
         (22, 10),
     ]
-    if not BROWSER.exists():
-        pytest.skip("no browser: install Debian's package chromium")
-    python = python_with("console", PLAYWRIGHT)
+    python = python_with_browser()
     folder = Path(os.environ.get("THERMOCLINE_PICTURES", tmp_path))
     page = json.loads(
         output_of(server, python, program, "browser", superset, folder, str(answer["chart"]))

@@ -9,8 +9,8 @@ import random
 import pytest
 
 from thermocline.demo.feeds import FEEDS, PROCESSES, DemoFeed
-from thermocline.demo.ledger import Kind, Ledger, SentRecord, digest_event, digest_row
-from thermocline.demo.observer import SETTLE_S, ObservedAnswer, ObservedTable, PartitionView
+from thermocline.demo.ledger import SETTLE_S, Kind, Ledger, SentRecord, digest_event, digest_row
+from thermocline.demo.observer import ObservedAnswer, ObservedTable, PartitionView
 
 
 def sent(partition: int, offset: int, kind: Kind = "good") -> SentRecord:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import time
 
 import pytest
-from rich.console import Console
 
 from thermocline.demo.feeds import FLOWS, PROCESSES
 from thermocline.demo.observer import Observation, ObservedAnswer, ObservedTable, PartitionView
-from thermocline.demo.screen import LiveScreen, PlainScreen, plain_line
+from thermocline.demo.screen import Screen, line_of
 
 
 def answer(partitions: int) -> ObservedAnswer:
@@ -38,16 +36,16 @@ def test_a_line_says_how_a_table_stands_and_whether_its_count_is_off(
 ) -> None:
     [table, _] = demo(off_by=off_by).tables
     assert table.answer is not None
-    assert plain_line(table, table.answer) == (
+    assert line_of(table, table.answer) == (
         "lake.edr.processes: 101,400 rows = 89,133 cold + 12,267 hot; 12 publishes, 96 files; "
         f"answered in 46 ms, newest row 84 ms old; {verdict}; signer: a column now"
     )
 
 
-def test_without_a_terminal_the_first_answer_is_said_when_it_comes_and_then_every_two_seconds(
+def test_the_first_answer_is_said_when_it_comes_and_then_every_two_seconds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    screen = PlainScreen()
+    screen = Screen()
     for elapsed_s, is_answered, lines in (
         (0.5, False, 0), (0.6, True, 2), (1.5, True, 0), (2.7, True, 2),
     ):  # fmt: skip
@@ -60,20 +58,8 @@ def test_without_a_terminal_the_first_answer_is_said_when_it_comes_and_then_ever
 
 
 def test_steps_of_set_up_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = PlainScreen()
+    screen = Screen()
     for share in (0.0, 0.04, 0.51, 0.58, 1.0, 1.0):
         screen.step("Kafka jars", share)
     said = [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()]
     assert said == ["Kafka jars …", "Kafka jars 50 %", "Kafka jars: ready"]
-
-
-def test_of_the_set_up_a_terminal_shows_what_is_done_and_what_goes_on() -> None:
-    stream = io.StringIO()
-    screen = LiveScreen(Console(file=stream, force_terminal=True, width=100))
-    with screen.setting_up():
-        for name, fraction in (("Kafka", 0.0), ("Kafka", 1.0), ("Spark", 0.0), ("Spark", 0.4)):
-            screen.step(name, fraction)
-    output = stream.getvalue()
-    assert "✔" in output
-    assert "Spark (goes on)" in output
-    assert "Kafka (goes on)" not in output

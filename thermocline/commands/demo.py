@@ -16,7 +16,6 @@ from types import FrameType
 from typing import NoReturn
 
 import click
-from rich.console import Console
 
 from connectors import child_guard, jars
 from planner.errors import BadConfig, Unavailable
@@ -28,7 +27,7 @@ from thermocline.demo.drift import avro_drift, json_drift
 from thermocline.demo.events import Events, JsonEvents
 from thermocline.demo.feeds import FEEDS
 from thermocline.demo.observer import Observation, ObservedTable, verdict
-from thermocline.demo.screen import LiveScreen, PlainScreen
+from thermocline.demo.screen import Screen
 from thermocline.demo.snippets import printed
 from thermocline.demo.traffic import Traffic
 from thermocline.demo.world import DemoFormat, World, jar_sets, java_of_extra, running_world
@@ -39,8 +38,6 @@ UNATTENDED_S = 60.0
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
 _ASK_EVERY_S = 0.5
-#: Show the cursor, which bars hide.
-_RESTORE_TERMINAL = b"\x1b[?25h"
 
 
 @options
@@ -81,7 +78,6 @@ class DemoOptions:
         type=click.Path(file_okay=False, path_type=Path),
         help="Work in this new folder and keep it.",
     )
-    plain: bool = option(help="Lines instead of bars while it is set up, on a terminal too.")
     snippets: bool = option(help="Print what to paste into other clients, and end.")
 
 
@@ -97,21 +93,19 @@ def command(chosen: DemoOptions) -> None:
     if chosen.snippets:
         click.echo(printed(chosen.port or 31337), nl=False)
         return
-    console = Console()
-    screen = LiveScreen(console) if console.is_terminal and not chosen.plain else PlainScreen()
-    unattended = chosen.check or not console.is_terminal
+    screen = Screen()
+    unattended = chosen.check or not sys.stdout.isatty()
     seconds = chosen.seconds or (UNATTENDED_S if unattended else math.inf)
     _on_signals(_unwind)
     try:
         with _folder(chosen) as (folder, start_guard), contextlib.ExitStack() as stack:
             port = choose_port(chosen.port)
-            with screen.setting_up():
-                world = stack.enter_context(
-                    running_world(
-                        *(folder, port, chosen.interval_s, screen.step, start_guard),
-                        record_format=chosen.format,
-                    )
+            world = stack.enter_context(
+                running_world(
+                    *(folder, port, chosen.interval_s, screen.step, start_guard),
+                    record_format=chosen.format,
                 )
+            )
             equal = _run(world, screen, chosen, seconds)
             screen.say("stopping Spark, the server and the broker …")
     except SystemExit:
@@ -121,7 +115,7 @@ def command(chosen: DemoOptions) -> None:
         raise SystemExit(1)
 
 
-def _run(world: World, screen: PlainScreen, chosen: DemoOptions, seconds: float) -> bool:
+def _run(world: World, screen: Screen, chosen: DemoOptions, seconds: float) -> bool:
     """Events and lines until time or Ctrl-C; True unless something differs from the ledger."""
     demo = Observation([ObservedTable(feed) for feed in FEEDS])
     screen.say(f"the console, in a browser: {world.pages}")
@@ -181,8 +175,6 @@ def _unwind(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _leave(number: int, _: FrameType | None) -> NoReturn:
-    if sys.stdout.isatty():
-        os.write(sys.stdout.fileno(), _RESTORE_TERMINAL)
     text = b"thermocline: stopped at once; what still runs ends by itself within seconds.\n"
     os.write(2, text)
     os._exit(128 + number)

@@ -42,9 +42,10 @@ class MaintenanceOptions:
 def command(config: str | None, chosen: MaintenanceOptions, /, tables: tuple[str, ...]) -> None:
     """Keep tables fast: compact files, rewrite manifests, expire snapshots, remove orphans.
 
-    Without names, all bound tables. Snapshots and files that servers may still read stay: those that were current within
-    the table's thermocline.maintain.pin_grace_s (2 h), and what tags and branches name. A line per step. Spark starts with
-    the first step. One table's failure stops no other; with --once each is told, and the first is the exit code.
+    Without names, all bound tables. Rows older than a table's thermocline.retention_days are removed, too. Snapshots and
+    files that servers may still read stay: those that were current within the table's thermocline.maintain.pin_grace_s (2 h),
+    and what tags and branches name. A line per step. Spark starts with the first step. One table's failure stops no other;
+    with --once each is told, and the first is the exit code.
     """
     names = [TableName.parse(text) for text in tables]
     settings = load(config).require_catalogs()

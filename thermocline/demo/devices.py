@@ -18,6 +18,7 @@ from planner.schema import Column
 from planner.seam.binding import Binding
 from planner.seam.keys import RecordKey, Upsert
 from thermocline.client import Client
+from thermocline.demo.ledger import SETTLE_S
 
 TABLE = TableName("lake", ("edr",), "devices")
 TOPIC = "edr-devices"
@@ -36,8 +37,6 @@ _DEVICES, _CHANGES_PER_BATCH, _BATCH_S = 300, 10, 0.2
 #: One change in so many removes the device.
 _DELETE = 5
 _STATES = ("online", "idle", "quarantined")
-#: Acknowledgements may come this much later than an answer that has the rows already.
-_SETTLE_S = 5.0
 _FLUSH_TIMEOUT_S = 30.0
 
 #: Status and count of changes by device.
@@ -92,7 +91,7 @@ class DeviceLedger:
         unsettled, self._unsettled = self._unsettled, []
         for answer in unsettled:
             is_whole = all(following.get(at, 0) >= end for at, end in answer.ends.items())
-            if not is_whole and now - answer.at <= _SETTLE_S:
+            if not is_whole and now - answer.at <= SETTLE_S:
                 self._unsettled.append(answer)
                 continue
             newest = {

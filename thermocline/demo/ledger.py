@@ -19,6 +19,9 @@ from thermocline.demo.feeds import DemoFeed
 
 Kind = Literal["good", "bad", "tombstone", "aborted"]
 
+#: Acknowledgements may come this much later than an answer that has the rows already.
+SETTLE_S = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class SentRecord:

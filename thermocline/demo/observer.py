@@ -15,12 +15,10 @@ from thermocline.demo.devices import TABLE as KEYED
 from thermocline.demo.devices import Devices
 from thermocline.demo.events import Events
 from thermocline.demo.feeds import DemoFeed
-from thermocline.demo.ledger import Ledger, digest_row
+from thermocline.demo.ledger import SETTLE_S, Ledger, digest_row
 from thermocline.demo.traffic import Traffic
 from thermocline.demo.world import World
 
-#: Acknowledgements may come this much later than an answer that has the rows already.
-SETTLE_S = 5.0
 _MAX_DIFFERENCES = 10
 _PUBLISHED = re.compile(r" (\S+): published [\d,]+ rows.* publish \d+ ms")
 
@@ -117,23 +115,19 @@ class Observation:
         """
         world.check()
         published = _PUBLISHED.findall(world.tierer.text())
-        for table in self.tables:
-            try:
+        try:
+            for table in self.tables:
                 answer = ask(client, table.feed, with_later=table.later_is_column)
-            except FederationError as error:
-                world.check()
-                raise Unavailable(f"the demo's server does not answer: {error}") from None
-            table.take(answer)
-            table.settle(answer.at)
-            table.publishes = published.count(str(table.feed.table))
-            table.files = world.files(table.feed)
-        if self.devices is not None:
-            try:
+                table.take(answer)
+                table.settle(answer.at)
+                table.publishes = published.count(str(table.feed.table))
+                table.files = world.files(table.feed)
+            if self.devices is not None:
                 self.devices.look(client)
-            except FederationError as error:
-                world.check()
-                raise Unavailable(f"the demo's server does not answer: {error}") from None
-            self.devices.publishes = published.count(str(KEYED))
+                self.devices.publishes = published.count(str(KEYED))
+        except FederationError as error:
+            world.check()
+            raise Unavailable(f"the demo's server does not answer: {error}") from None
 
 
 def ask(client: Client, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:

@@ -1,14 +1,10 @@
-"""What the demo prints: plain lines, and on a terminal bars while it is set up. The picture is the console's."""
+"""What the demo prints: lines. The picture is the console's."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from thermocline.demo.observer import Observation, ObservedAnswer, ObservedTable
 from thermocline.demo.snippets import printed
@@ -16,7 +12,7 @@ from thermocline.demo.snippets import printed
 _LINE_S = 2.0
 
 
-class PlainScreen:
+class Screen:
     """A line for each step, and one for each table every two seconds."""
 
     def __init__(self) -> None:
@@ -35,10 +31,6 @@ class PlainScreen:
             progress = f" {tenth}0 %" if tenth else " …"
             self.say(f"{name}{': ready' if fraction == 1 else progress}")
 
-    @contextlib.contextmanager
-    def setting_up(self) -> Iterator[None]:
-        yield
-
     def begin(self, port: int) -> None:
         """Print what to paste: events flow now."""
         click.echo(printed(port))
@@ -50,44 +42,13 @@ class PlainScreen:
         for table in demo.tables:
             if table.answer is not None:
                 self._due_s = elapsed_s + _LINE_S
-                self.say(plain_line(table, table.answer))
+                self.say(line_of(table, table.answer))
         if demo.devices is not None:
             self.say(demo.devices.line())
 
 
-class LiveScreen(PlainScreen):
-    """Progress bars while it is set up."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-        self._progress = Progress(
-            SpinnerColumn(finished_text="[green]✔"),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TimeElapsedColumn(),
-            console=console,
-        )
-
-    def step(self, name: str, fraction: float = 0.0) -> None:
-        for task in self._progress.tasks:
-            if task.description == name:
-                self._progress.update(task.id, total=1.0, completed=fraction)
-                return
-        self._progress.add_task(name, total=None)
-
-    @contextlib.contextmanager
-    def setting_up(self) -> Iterator[None]:
-        with self._progress:
-            yield
-            # What is not done is not waited for.
-            for task in self._progress.tasks:
-                if not task.finished:
-                    self._progress.update(task.id, description=f"{task.description} (goes on)")
-
-
-def plain_line(table: ObservedTable, answer: ObservedAnswer) -> str:
-    """Return how a table stands, without colour or drawing."""
+def line_of(table: ObservedTable, answer: ObservedAnswer) -> str:
+    """Return how a table stands."""
     check = f"off by {table.off_by:+,}" if table.off_by else f"exact {table.checked:,} times"
     age = "no event yet" if answer.age_ms is None else f"newest row {answer.age_ms:.0f} ms old"
     later = f"; {table.later}" if table.later else ""

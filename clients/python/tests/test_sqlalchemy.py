@@ -59,6 +59,7 @@ def test_a_table_is_reflected_with_types_and_comments(
         == inspector.get_foreign_keys("flows", "net")
         == []
     )
+    assert inspector.get_pk_constraint("flows", "net")["constrained_columns"] == []
     assert not inspector.has_table("absent", "net")
     with pytest.raises(exc.NoSuchTableError):
         inspector.get_columns("absent", "net")
@@ -112,6 +113,17 @@ def test_a_pattern_with_an_escape_character_is_that_of_sql(
                 connection.execute(sa.text(written.replace(":", r"\:"))).scalar_one()
                 is expected
             )
+
+
+def test_a_literal_column_in_a_pattern_is_part_of_it(engine: sa.engine.Engine) -> None:
+    """The server refuses such a pattern by name: SQLAlchemy sends the value beside the column."""
+    pattern = sa.literal("a#_", sa.String()) + sa.literal_column("'%'")
+    chosen = sa.select(sa.literal("a_c", sa.String()).like(pattern, escape="#"))
+    with (
+        engine.connect() as connection,
+        pytest.raises(exc.DBAPIError, match="ESCAPE"),
+    ):
+        connection.execute(chosen)
 
 
 VALUES = [

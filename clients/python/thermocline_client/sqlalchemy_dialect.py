@@ -6,7 +6,7 @@ Postgres' SQL but for types and operators that mean another thing to the engine,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,13 +14,15 @@ from uuid import UUID
 
 from sqlalchemy import exc
 from sqlalchemy import types as sqltypes
-from sqlalchemy.dialects.postgresql.base import PGCompiler, PGIdentifierPreparer
+from sqlalchemy.dialects.postgresql.base import PGIdentifierPreparer
 from sqlalchemy.engine import default, reflection
-from sqlalchemy.sql import compiler, operators
-from sqlalchemy.sql.elements import BindParameter
 
 from thermocline_client.connecting import DEFAULT_PORT, driver_options
 from thermocline_client.errors import sentence_of
+from thermocline_client.sqlalchemy_compiler import (
+    ThermoclineCompiler,
+    ThermoclineTypeCompiler,
+)
 from thermocline_client.sqlalchemy_types import type_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,148 +57,6 @@ _COMMENT = (
     "SELECT TABLE_COMMENT FROM information_schema.tables WHERE table_catalog = ?"
     " AND table_schema = ? AND table_name = ?"
 )
-_KEY = (
-    "SELECT k.constraint_name, k.column_name FROM information_schema.table_constraints t"
-    " JOIN information_schema.key_column_usage k USING (constraint_name, table_catalog, table_schema, table_name)"
-    " WHERE t.constraint_type = 'PRIMARY KEY' AND table_catalog = ? AND table_schema = ? AND table_name = ?"
-    " ORDER BY k.ordinal_position"
-)
-
-
-class ThermoclineTypeCompiler(compiler.GenericTypeCompiler):
-    """Names of types as DuckDB means them: its FLOAT has 32 bits, its bare NUMERIC three decimals."""
-
-    def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
-        return "DOUBLE"
-
-    def visit_DOUBLE_PRECISION(self, type_: Any, **kw: Any) -> str:
-        return "DOUBLE"
-
-    def visit_NUMERIC(self, type_: Any, **kw: Any) -> str:
-        if type_.precision is None:
-            return "DECIMAL(38, 10)"
-        return f"DECIMAL({type_.precision}, {type_.scale or 0})"
-
-    def visit_DECIMAL(self, type_: Any, **kw: Any) -> str:
-        return self.visit_NUMERIC(type_, **kw)
-
-    def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
-        return "TIMESTAMP WITH TIME ZONE" if type_.timezone else "TIMESTAMP"
-
-    def visit_DATETIME(self, type_: Any, **kw: Any) -> str:
-        return self.visit_TIMESTAMP(type_, **kw)
-
-    def visit_BLOB(self, type_: Any, **kw: Any) -> str:
-        return "BLOB"
-
-    def visit_BINARY(self, type_: Any, **kw: Any) -> str:
-        return "BLOB"
-
-    def visit_VARBINARY(self, type_: Any, **kw: Any) -> str:
-        return "BLOB"
-
-    def visit_uuid(self, type_: Any, **kw: Any) -> str:
-        return "UUID"
-
-
-#: Operators by the beginning of their names: those of patterns that may have any text before them, and after.
-_OPEN_BEFORE = ("contains", "not_contains", "icontains", "not_icontains", "endswith", "not_endswith", "iendswith", "not_iendswith")  # fmt: skip
-_OPEN_AFTER = ("contains", "not_contains", "icontains", "not_icontains", "startswith", "not_startswith", "istartswith", "not_istartswith")  # fmt: skip
-
-
-class _EscapedPattern(sqltypes.TypeDecorator):  # type: ignore[type-arg]
-    """Sends a pattern of LIKE with an escape character as a regular expression."""
-
-    impl = sqltypes.String
-    cache_ok = True
-
-    def __init__(self, escape: str, before: str, after: str) -> None:
-        super().__init__()
-        self.escape = escape
-        self.before = before
-        self.after = after
-
-    def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        if value is None:
-            return None
-        return f"{self.before}{''.join(self._pieces(value))}{self.after}"
-
-    process_literal_param = process_bind_param
-
-    def _pieces(self, pattern: str) -> Iterator[str]:
-        characters = iter(pattern)
-        for each in characters:
-            if each == self.escape:
-                each = next(characters, each)
-            elif each in "%_":
-                yield ".*" if each == "%" else "."
-                continue
-            yield f"\\{each}" if each in r"\.^$*+?()[]{}|" else each
-
-
-def _joined(element: Any) -> Iterator[Any]:
-    """Yield what is concatenated, as the percent signs around what a text contains; without what 2.x notes of letters' case."""
-    if getattr(element, "operator", None) is operators.concat_op:
-        for each in element.get_children():
-            yield from _joined(each)
-    elif type(element).__name__ in ("Grouping", "ilike_case_insensitive"):
-        yield from _joined(element.element)
-    else:
-        yield element
-
-
-class ThermoclineCompiler(PGCompiler):
-    """Postgres' statements, where the engine reads them as Postgres does."""
-
-    def visit_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> Any:
-        return self._escaped(binary, operator, "(?s)", **kw) or super().visit_like_op_binary(
-            binary, operator, **kw
-        )
-
-    def visit_not_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> Any:
-        matches = self._escaped(binary, operator, "(?s)", **kw)
-        if matches is None:
-            return super().visit_not_like_op_binary(binary, operator, **kw)
-        return f"NOT {matches}"
-
-    def visit_ilike_op_binary(self, binary: Any, operator: Any, **kw: Any) -> Any:
-        return self._escaped(binary, operator, "(?is)", **kw) or super().visit_ilike_op_binary(
-            binary, operator, **kw
-        )
-
-    def visit_not_ilike_op_binary(self, binary: Any, operator: Any, **kw: Any) -> Any:
-        matches = self._escaped(binary, operator, "(?is)", **kw)
-        if matches is None:
-            return super().visit_not_ilike_op_binary(binary, operator, **kw)
-        return f"NOT {matches}"
-
-    def _escaped(self, binary: Any, operator: Any, flags: str, **kw: Any) -> str | None:
-        """Return a search by a regular expression: the server takes ESCAPE with literal patterns alone, and these are values.
-
-        None: there is no escape character, or more than one value is the pattern.
-        """
-        escape = binary.modifiers.get("escape")
-        parts = [
-            each for each in _joined(binary.right) if not getattr(each, "is_literal", False)
-        ]
-        if not escape or len(parts) != 1 or not isinstance(parts[0], BindParameter):
-            return None
-        # Of the same key: a statement that was compiled before gets its values by it.
-        pattern = parts[0]._clone(maintain_key=True)
-        name = operator.__name__.removesuffix("_op")
-        before = "" if name in _OPEN_BEFORE else r"\A"
-        after = "" if name in _OPEN_AFTER else r"\z"
-        pattern.type = _EscapedPattern(escape, flags + before, after)
-        left = self.process(binary.left, **kw)
-        return f"regexp_matches({left}, {self.process(pattern, **kw)})"
-
-    def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        """The engine's ``~`` matches the whole text, Postgres' anywhere in it."""
-        left = self.process(binary.left, **kw)
-        return f"regexp_matches({left}, {self.process(binary.right, **kw)})"
-
-    def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        return f"NOT {self.visit_regexp_match_op_binary(binary, operator, **kw)}"
 
 
 class _Bytes(sqltypes.LargeBinary):
@@ -420,11 +280,7 @@ class ThermoclineDialect(default.DefaultDialect):
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
         self._check(connection, table_name, schema)
-        rows = self._rows(connection, _KEY, schema or self.default_schema_name, table_name)
-        return {
-            "constrained_columns": [column for _, column in rows],
-            "name": rows[0][0] if rows else None,
-        }
+        return {"constrained_columns": [], "name": None}
 
     @_cached
     def get_foreign_keys(

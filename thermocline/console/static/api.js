@@ -54,9 +54,11 @@ export function poll(path, parameters, onDocument, onProblem) {
   const query = parameters ? `?${new URLSearchParams(parameters)}` : "";
   let etag = null;
   let timer = 0;
+  let isAsking = false;
 
   async function ask() {
-    if (document.hidden) return;
+    if (document.hidden || isAsking) return;
+    isAsking = true;
     let pause = PERIOD_MS;
     try {
       const headers = etag ? { "if-none-match": etag } : {};
@@ -72,6 +74,7 @@ export function poll(path, parameters, onDocument, onProblem) {
       pause = RETRY_MS;
       onProblem(error);
     }
+    isAsking = false;
     if (!stop.signal.aborted) timer = setTimeout(ask, pause);
   }
 
