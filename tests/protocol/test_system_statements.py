@@ -97,14 +97,26 @@ def running(server: SqlServer, user: str) -> Iterator[tuple[str, list[str]]]:
     assert not thread.is_alive()
 
 
+def audited(audit: Path, count: int, **fields: str) -> list[dict[str, Any]]:
+    """Lines of the audit log that have ``fields``, once there are ``count``: a thread writes what ended 50 ms ago."""
+    until_s = time.monotonic() + SOON_S
+    while True:
+        whole = [
+            line for line in audit.read_text().splitlines(keepends=True) if line[-1] == "\n"
+        ]
+        lines = [line for line in map(json.loads, whole) if fields.items() <= line.items()]
+        if len(lines) >= count or time.monotonic() > until_s:
+            return lines
+        time.sleep(0.02)
+
+
 def test_a_statement_that_ended_says_what_the_audit_log_says(
     server: SqlServer, table: TableName, audit: Path
 ) -> None:
     sql = f"SELECT a, 'ended' FROM {table}"
     assert len(ask_as(server, "ada", sql)) == 3
     [row] = ended(server, "ada", sql)
-    lines = [json.loads(line) for line in audit.read_text().splitlines()]
-    [line] = [line for line in lines if line.get("sql") == sql]
+    [line] = audited(audit, 1, sql=sql)
     for ours, theirs in {
         "id": "id",
         "user": "user",
@@ -150,8 +162,7 @@ def test_a_running_one_is_cancelled_by_its_user(server: SqlServer, audit: Path) 
         assert ask_as(server, "ada", f"cancel query '{statement_id}';") == []
     assert "The statement was cancelled" in messages[0]
     assert statement_id in messages[0]
-    lines = [json.loads(line) for line in audit.read_text().splitlines()]
-    cancels = [line for line in lines if line.get("cancels") == statement_id]
+    cancels = audited(audit, 2, cancels=statement_id)
     assert [(line["user"], line["outcome"]) for line in cancels] == [
         ("bob", "UnknownHandle"),
         ("ada", "ok"),
