@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from planner.errors import TombstonesExpired
-from planner.names import TableName, shell_word
+from planner.names import TableName
 from planner.seam.binding import TIER_PREFIX, Binding, count_property
 from planner.seam.cut import LogBounds, Pin, check_log
 from planner.seam.formats import bad_property
+from planner.seam.range_check import check_deletes
 
 Distribution = Literal["auto", "none", "hash"]
 #: Who writes data files: the tasks that decode records, where they can, or Iceberg's Spark writer.
@@ -180,14 +180,8 @@ def measure_lag(
     if not rows:
         return Lag()
     deletes_s = _deletes_s(pin.binding, retention)
-    if survey.rows and deletes_s is not None and age_s > deletes_s:
-        raise TombstonesExpired(
-            f"{pin.table}: the newest publish was {age_s:,.0f} s ago, and topic {pin.watermark.address} keeps deletes for "
-            f"{deletes_s:,.0f} s (delete.retention.ms): some may be lost, and their rows would stay for ever; raise it, then "
-            f"run `thermocline rebuild {shell_word(pin.table)}`.",
-            table=str(pin.table),
-            topic=pin.watermark.address,
-        )
+    if survey.rows and deletes_s is not None:
+        check_deletes(str(pin.table), pin.watermark.address, age_s=age_s, retention_s=deletes_s)
     starts = {each.partition: each.log_start for each in bounds.partitions}
     # Offsets a second, of log starts that rose.
     paces = {

@@ -1127,11 +1127,31 @@ SWITCHES = (
         "R13",
         "tier on where the log may have lost deletes",
         "planner/tiering/triggers.py",
-        "if survey.rows and deletes_s is not None and age_s > deletes_s:",
+        "if survey.rows and deletes_s is not None:",
         "if False:",
         (
             "tests/unit/test_triggers.py::test_deletes_that_a_compacted_log_may_have_lost_are_an_error",
         ),
+    ),
+    Switch(
+        "R13",
+        "answer where the log may have lost deletes",
+        "proxy/tail/tails.py",
+        "        if generation.has_holes:",
+        "        if False:",
+        (
+            f"{KEYED}::test_a_delete_that_the_log_may_have_lost_is_an_error",
+            f"{KEYED}::test_a_server_that_stopped_to_follow_may_have_missed_a_delete",
+            f"{KEYED}::test_a_cut_of_the_past_is_as_old_as_its_snapshot",
+        ),
+    ),
+    Switch(
+        "R13",
+        "take settings that cannot be read for none",
+        "planner/seam/range_check.py",
+        "limit_s = LEAST_DELETES_S",
+        'limit_s = float("inf")',
+        (f"{KEYED}::test_settings_that_cannot_be_read_are_taken_for_the_shortest",),
     ),
     Switch(
         "R17",
