@@ -228,7 +228,7 @@ class TieringJob:
             return
         retentions = self.retentions(sorted({table.binding.address for table in overdue}))
         for table in overdue:
-            table.retention = retentions.get(table.binding.address, LogRetention())
+            table.retention = retentions.get(table.binding.address, table.retention)
             table.retention_fresh_until_s = clock_s + _READS_PER_RETENTION * refresh_s
 
     def _measured(
@@ -272,7 +272,7 @@ class TieringJob:
             """Raise TombstonesExpired if a keyed table may lack some."""
             if pin.binding is not None and pin.binding.upsert is not None:
                 address = pin.binding.address
-                table.retention = self.retentions([address]).get(address, LogRetention())
+                table.retention = self.retentions([address]).get(address, table.retention)
                 table.lag(self.log, pin, bounds, clock_s=loop.clock(), now_s=self.now_s())
             return True
 

@@ -159,7 +159,7 @@ class RetentionReader:
                 settings = answer.result(self._timeout_s + 1)
                 values = {key: entry.value for key, entry in settings.items()}
                 policy = values.get("cleanup.policy") or "delete"
-                retention = LogRetention()
+                retention = LogRetention(deletes_s=math.inf)
                 if "delete" in policy:
                     retention = replace(
                         retention,
@@ -212,12 +212,11 @@ class DeleteRetention:
             self._reader = self._make_reader()
         retention = self._reader([topic]).get(topic)
         self._read_s[topic] = now_s
-        if retention is None:
+        if retention is None or retention.deletes_s is None:
             return
-        value = math.inf if retention.deletes_s is None else retention.deletes_s
         values = self._values.setdefault(topic, [])
-        if not values or values[-1][1] != value:
-            values.append((now_s, value))
+        if not values or values[-1][1] != retention.deletes_s:
+            values.append((now_s, retention.deletes_s))
 
 
 def _seconds(text: str | None) -> float | None:

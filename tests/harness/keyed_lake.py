@@ -82,9 +82,10 @@ class KeyedLake:
 
     def start_server(self) -> None:
         """A new process: it knows no pin and holds no tail."""
+        self.followers = SteppedFollowers()
         self.board, self.tails, self.statements = serve(
             *(self.store, self.log),
-            followers=SteppedFollowers(),
+            followers=self.followers,
             delete_retention=lambda *_: self.deletes_s,
             now_s=lambda: self.now_s,
         )

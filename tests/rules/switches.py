@@ -1127,7 +1127,7 @@ SWITCHES = (
         "R13",
         "tier on where the log may have lost deletes",
         "planner/tiering/triggers.py",
-        "if survey.rows and deletes_s is not None:",
+        "if survey.rows and pin.binding is not None and pin.binding.upsert is not None:",
         "if False:",
         (
             "tests/unit/test_triggers.py::test_deletes_that_a_compacted_log_may_have_lost_are_an_error",

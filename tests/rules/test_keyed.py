@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from connectors.cuts import cut_tables
 from planner.errors import KeyInTwoPartitions, TombstonesExpired
+from proxy.tail.housekeeping import Keeper
 from tests.doubles.log import MemoryRecord
 from tests.harness.keyed import partition_of
 from tests.harness.keyed_lake import DEVICES, PARTITIONS, KeyedLake
@@ -150,6 +152,28 @@ def test_a_delete_that_the_server_read_in_time_stays(old_delete: KeyedLake) -> N
     clean(old_delete, 1.1 * RETENTION_S)
     with pytest.raises(TombstonesExpired):
         rows(old_delete)
+
+
+def test_a_tail_that_is_always_followed_stays_without_a_statement(
+    old_delete: KeyedLake,
+) -> None:
+    lake = old_delete
+    keeper = Keeper(
+        lake.tails,
+        tables=[DEVICES],
+        pins=tuple,
+        cut=lambda table: cut_tables(lake.board, lake.log, [table])[table],
+    )
+    keeper.follow()
+    for _ in range(6):
+        lake.change((3, "eu"), "first")
+        lake.change((3, "eu"), "second")
+        clean(lake, RETENTION_S / 2)
+        lake.followers.step()
+        # One round notes where the log ends, the next one that all of it was read.
+        keeper.follow()
+        keeper.follow()
+    assert rows(lake) == LEFT
 
 
 def test_a_server_that_stopped_to_follow_may_have_missed_a_delete(lake: KeyedLake) -> None:

@@ -56,7 +56,7 @@ def test_the_shortest_since_then_counts() -> None:
 
 def test_a_topic_that_is_not_compacted_loses_no_delete() -> None:
     settings = Settings()
-    settings.deletes_s = None
+    settings.deletes_s = math.inf
     assert settings.retention("devices", 0.0) == math.inf
 
 
