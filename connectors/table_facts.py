@@ -26,6 +26,7 @@ from planner.seam.resolver import (
     resolve,
 )
 from planner.seam.snapshots import History, Snapshot, growth_at_most
+from planner.seam.watermark import Watermark
 
 #: Iceberg's own table property for a description of the table.
 COMMENT = "comment"
@@ -103,9 +104,21 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
         pin,
         schema=with_units(facts.schema, binding),
         binding=replace(binding.under(mark), table_uuid=facts.table_uuid),
-        watermark=replace(mark, kafka=binding.kafka),
+        watermark=replace(
+            mark, kafka=binding.kafka, published_s=_published_s(history, facts.head, mark)
+        ),
         grace_s=promised_s(facts.properties),
     )
+
+
+def _published_s(history: History, head: int, mark: Watermark) -> float | None:
+    """Return when the offsets of ``mark`` were committed; 0.0 where nothing tells."""
+    if mark.prev_snapshot_id is None:
+        return None
+    if mark.publish is not None:
+        return mark.publish.committed_ms / 1000
+    carrier = base_snapshot(history, head)
+    return 0.0 if carrier is None else carrier.committed_ms / 1000
 
 
 def with_statistics(history: History, head: int, evidence: Evidence) -> History:

@@ -97,6 +97,7 @@ def _snapshot(snapshot: IcebergSnapshot) -> Snapshot:
         sequence_number=snapshot.sequence_number or 0,
         operation="unknown" if summary is None else summary.operation.value,
         summary={} if summary is None else summary.additional_properties,
+        committed_ms=snapshot.timestamp_ms,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -131,6 +133,8 @@ def admins_of(clusters: Mapping[str, Mapping[str, str]]) -> dict[str, Admin]:
 
 
 _TIMEOUT_S = 5.0
+#: How long it is not asked again for how long a topic keeps deletes.
+_DELETES_REFRESH_S = 60.0
 
 
 class RetentionReader:
@@ -155,7 +159,7 @@ class RetentionReader:
                 settings = answer.result(self._timeout_s + 1)
                 values = {key: entry.value for key, entry in settings.items()}
                 policy = values.get("cleanup.policy") or "delete"
-                retention = LogRetention()
+                retention = LogRetention(deletes_s=math.inf)
                 if "delete" in policy:
                     retention = replace(
                         retention,
@@ -167,6 +171,52 @@ class RetentionReader:
                     retention = replace(retention, deletes_s=deletes_s)
                 retentions[name] = retention
         return retentions
+
+
+class DeleteRetention:
+    """How long topics keep deletes, read again now and then. Thread-safe."""
+
+    def __init__(
+        self,
+        reader: Callable[[], Callable[[Sequence[str]], Mapping[str, LogRetention]]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``reader`` makes a ``RetentionReader``, which connects: only tables that need it pay. ``clock`` is since 1970."""
+        self._make_reader, self._clock = reader, clock
+        self._lock = threading.Lock()
+        self._reader: Callable[[Sequence[str]], Mapping[str, LogRetention]] | None = None
+        self._read_s: dict[str, float] = {}
+        #: Of each topic, in order of time: since when, and how many seconds.
+        self._values: dict[str, list[tuple[float, float]]] = {}
+
+    def __call__(self, topic: str, since_s: float) -> float | None:
+        """Return the shortest time that a topic kept deletes since ``since_s``, as far as it was read; infinite: not compacted.
+
+        None: its settings could not be read yet.
+        """
+        with self._lock:
+            now_s = self._clock()
+            if abs(now_s - self._read_s.get(topic, -math.inf)) >= _DELETES_REFRESH_S:
+                self._read(topic, now_s)
+            values = self._values.get(topic, [])
+            ends_s = [at_s for at_s, _ in values[1:]] + [math.inf]
+            in_force = (
+                seconds
+                for (_, seconds), end_s in zip(values, ends_s, strict=False)
+                if end_s > since_s
+            )
+            return min(in_force, default=None)
+
+    def _read(self, topic: str, now_s: float) -> None:
+        if self._reader is None:
+            self._reader = self._make_reader()
+        retention = self._reader([topic]).get(topic)
+        self._read_s[topic] = now_s
+        if retention is None or retention.deletes_s is None:
+            return
+        values = self._values.setdefault(topic, [])
+        if not values or values[-1][1] != retention.deletes_s:
+            values.append((now_s, retention.deletes_s))
 
 
 def _seconds(text: str | None) -> float | None:

@@ -32,6 +32,7 @@ class Snapshot:
     ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the files it added, or more. ``growth``:
     by how many rows the table grew, row deletes applied. Both are None where not looked up or unknown; only
     ``overwrite`` snapshots need them. One that is not ``is_retained`` was expired; an older metadata file lists it.
+    ``committed_ms`` is by its writer's clock, since 1970; 0 where it was not looked up.
     """
 
     snapshot_id: int
@@ -42,6 +43,7 @@ class Snapshot:
     added_next: OffsetVector | None = None
     growth: int | None = None
     is_retained: bool = True
+    committed_ms: int = field(default=0, compare=False)
 
     @property
     def watermark_text(self) -> str | None:

@@ -148,7 +148,8 @@ class Watermark:
     ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
     ``boundary``: rows before it are in neither cold nor tail; it never goes back.
     ``kafka`` is the binding's: a name in settings, which is no part of the text. ``key`` are the ids of the columns that a keyed
-    table has one row of; empty: each record is a row.
+    table has one row of; empty: each record is a row. ``published_s`` is when a pin's table was last published, by the writer's
+    clock in seconds since 1970, which is no part of the text; None: never, so it has no row.
     """
 
     cluster_id: str
@@ -169,6 +170,7 @@ class Watermark:
     boundary: RetentionBoundary | None = None
     kafka: str = field(default="", compare=False)
     key: tuple[int, ...] = ()
+    published_s: float | None = field(default=None, compare=False)
 
     @property
     def mode(self) -> Mode:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from planner.errors import BadConfig
 from planner.seam.binding import DEFAULT_PIN_GRACE_S
-from planner.tiering.triggers import DEFAULT_MAX_AGE_S
+from planner.seam.range_check import LEAST_DELETES_S
 
-#: A publish may be late by as much again as its table waits for it.
-LEAST_DELETE_RETENTION_MS = int(2 * DEFAULT_MAX_AGE_S * 1000)
+LEAST_DELETE_RETENTION_MS = int(LEAST_DELETES_S * 1000)
 #: For as long, servers promise the cuts that they named.
 LEAST_COMPACTION_LAG_MS = DEFAULT_PIN_GRACE_S * 1000
 

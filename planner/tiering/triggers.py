@@ -6,15 +6,16 @@ age, the tail budget and the log's retention end the wait. Facts in, decision ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from planner.errors import TombstonesExpired
-from planner.names import TableName, shell_word
+from planner.names import TableName
 from planner.seam.binding import TIER_PREFIX, Binding, count_property
 from planner.seam.cut import LogBounds, Pin, check_log
 from planner.seam.formats import bad_property
+from planner.seam.range_check import LEAST_DELETES_S, check_deletes
 
 Distribution = Literal["auto", "none", "hash"]
 #: Who writes data files: the tasks that decode records, where they can, or Iceberg's Spark writer.
@@ -84,10 +85,10 @@ class ColdSurvey:
 
 @dataclass(frozen=True, slots=True)
 class LogRetention:
-    """Retention of every partition of a topic; None: without bound, or not known.
+    """Retention of every partition of a topic; None: without bound, or it could not be read.
 
     ``earlier`` is a measurement ``elapsed_s`` seconds before the newest one: it tells how fast log starts rise.
-    ``deletes_s``: how long a compacted topic keeps deletes; None: it is not compacted, or not known.
+    ``deletes_s``: how long a compacted topic keeps deletes; infinite: it is not compacted.
     """
 
     seconds: float | None = None
@@ -179,15 +180,9 @@ def measure_lag(
     rows = sum(map(len, untiered))
     if not rows:
         return Lag()
-    deletes_s = _deletes_s(pin.binding, retention)
-    if survey.rows and deletes_s is not None and age_s > deletes_s:
-        raise TombstonesExpired(
-            f"{pin.table}: the newest publish was {age_s:,.0f} s ago, and topic {pin.watermark.address} keeps deletes for "
-            f"{deletes_s:,.0f} s (delete.retention.ms): some may be lost, and their rows would stay for ever; raise it, then "
-            f"run `thermocline rebuild {shell_word(pin.table)}`.",
-            table=str(pin.table),
-            topic=pin.watermark.address,
-        )
+    if survey.rows and pin.binding is not None and pin.binding.upsert is not None:
+        address, limit_s = pin.watermark.address, retention.deletes_s
+        check_deletes(str(pin.table), address, age_s=age_s, retention_s=limit_s)
     starts = {each.partition: each.log_start for each in bounds.partitions}
     # Offsets a second, of log starts that rose.
     paces = {
@@ -231,14 +226,14 @@ def decide(
         "age": [lag.age_s / options.max_age_s],
     }
     if retention.seconds is not None:
-        measures["pressure"].append(lag.age_s / (PRESSURE_SHARE * retention.seconds))
+        measures["pressure"].append(_fullness(lag.age_s, PRESSURE_SHARE * retention.seconds))
     if retention.partition_bytes is not None:
         measures["pressure"].append(
-            lag.longest_bytes / (PRESSURE_SHARE * retention.partition_bytes)
+            _fullness(lag.longest_bytes, PRESSURE_SHARE * retention.partition_bytes)
         )
-    deletes_s = _deletes_s(binding, retention)
-    if deletes_s is not None:
-        measures["pressure"].append(lag.age_s / (PRESSURE_SHARE * deletes_s))
+    if binding.upsert is not None:
+        deletes_s = LEAST_DELETES_S if retention.deletes_s is None else retention.deletes_s
+        measures["pressure"].append(_fullness(lag.age_s, PRESSURE_SHARE * deletes_s))
     if lag.headroom_s is not None and lag.headroom_s <= min(
         URGENT_S, PRESSURE_SHARE * (retention.seconds or 2 * URGENT_S)
     ):
@@ -249,9 +244,9 @@ def decide(
     return None
 
 
-def _deletes_s(binding: Binding | None, retention: LogRetention) -> float | None:
-    """How long the log keeps what a keyed table must see of it; None for others."""
-    return None if binding is None or binding.upsert is None else retention.deletes_s
+def _fullness(measure: float, limit: float) -> float:
+    """Brokers take 0 for a time or a size to keep records for."""
+    return measure / limit if limit > 0 else math.inf
 
 
 def exceeds_tail_budget(lag: Lag, binding: Binding) -> bool:

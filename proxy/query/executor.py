@@ -284,8 +284,10 @@ class Statements:
     def _expect(self, statement: SessionStatement, cuts: Cuts) -> None:
         """Begin to read the tails of a cut, unless the rows that are there may be enough."""
         if statement.parsed.needs.any_rows is None:
-            for expected in cuts.by_key.values():
-                self.sources.tails.expect(expected)
+            for (_, at), cut in cuts.by_key.items():
+                self.sources.tails.expect(cut)
+                if at is None and statement.contract.past is None:
+                    self.sources.tails.note_end(cut, cuts.log_age_s or 0.0)
 
     def _analyse(
         self, request: _Request, parsed: ParsedStatement | None = None

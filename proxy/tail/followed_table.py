@@ -74,7 +74,7 @@ class PinsInUse:
 
 @dataclass
 class FollowedTable:
-    """One generation with its follower and counts."""
+    """One generation with its follower and counts. ``began_s``: when it was made, in seconds since 1970."""
 
     table: TableName
     source: TailSource
@@ -84,6 +84,7 @@ class FollowedTable:
     limits: TailLimits
     pins: PinsInUse
     used_at: float
+    began_s: float
     #: The generation under another schema that this one begins with, until the first statement.
     ancestor: FollowedTable | None = None
     follower: Follower | None = None

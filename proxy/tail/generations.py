@@ -71,7 +71,7 @@ class Generation(TailSegments):
 
     def add(
         self,
-        ranges: Iterable[OffsetRange],
+        ranges: Sequence[OffsetRange],
         batches: Iterable[pa.RecordBatch],
         confirm: Callable[[], None] = lambda: None,
         epochs: Mapping[int, int] = NO_EPOCHS,
@@ -114,11 +114,12 @@ class Generation(TailSegments):
                     self._order.append(segment)
                 if segment.rows >= max(SEGMENT_ROWS, self.rows // 3):
                     segment.on(SegmentEvent.CLOSE)
+            self._note_holes(ranges, rows)
             self._end_at(ranges, epochs)
 
     def add_much(
         self,
-        ranges: Iterable[OffsetRange],
+        ranges: Sequence[OffsetRange],
         batches: Iterable[pa.RecordBatch],
         epochs: Mapping[int, int] = NO_EPOCHS,
         writer_ids: MetIds = lambda: None,
@@ -138,7 +139,7 @@ class Generation(TailSegments):
 
     def _add_much(
         self,
-        ranges: Iterable[OffsetRange],
+        ranges: Sequence[OffsetRange],
         rest: Iterator[pa.RecordBatch],
         epochs: Mapping[int, int],
         writer_ids: MetIds,
@@ -166,8 +167,10 @@ class Generation(TailSegments):
                 for segment in (*self._order[-1:], *arrived):
                     segment.on(SegmentEvent.CLOSE)
             self._order += arrived
-            self.rows += sum(segment.rows for segment in arrived)
+            rows = sum(segment.rows for segment in arrived)
+            self.rows += rows
             self.size += sum(segment.size for segment in arrived)
+            self._note_holes(ranges, rows)
             self._end_at(ranges, epochs)
 
     def _filled(

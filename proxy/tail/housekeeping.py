@@ -66,13 +66,14 @@ class Keeper:
         self.tails.tend()
 
     def follow(self) -> None:
-        """Follow the configured tables that are not followed yet, as if a statement had read them."""
+        """Follow the configured tables that are not followed yet, as if a statement had read them; note where logs end."""
         followed = {state.table for state in self.tails.states() if state.is_followed}
         for table in self.tables:
             if self._stopped.is_set():
                 return
             try:
                 cut = self.cut(table)
+                self.tails.note_end(cut)
                 is_read = table in followed and table not in self._unread
                 if not is_read and cut.hot is not None:
                     self.tails.read(cut, lambda: None).close()

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from planner.offsets import OffsetRange
+from planner.offsets import OffsetRange, OffsetVector
 
 
 class Floor(Protocol):
     """First offset needed, per partition: a watermark, or the lowest of several."""
 
     def offset(self, partition: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a log ended at a time, in seconds since 1970: exclusive, of each partition with something ``above`` a watermark."""
+
+    above: OffsetVector
+    stops: Mapping[int, int]
+    at_s: float
 
 
 class TailRanges:
@@ -26,6 +36,11 @@ class TailRanges:
         self._stops: dict[int, int] = {}
         #: A leader epoch under which the log had what is held, where one is known.
         self._epochs: dict[int, int] = {}
+        #: Whether an offset had no record when it was read. It may have been a delete that a cleaner had removed by then.
+        self.has_holes = False
+        #: An end of the log to reach, and the last one that was reached in time to miss no delete.
+        self._next_end: LogEnd | None = None
+        self._last_end: LogEnd | None = None
 
     def stops(self) -> dict[int, int]:
         """First offset that is not held, per partition."""
@@ -126,6 +141,31 @@ class TailRanges:
             ]
             self._end_at(grown, epochs)
 
+    def aim_at(self, end: LogEnd) -> None:
+        """Take ``end`` for the next one to reach, unless there is one above the same watermark."""
+        with self.changed:
+            if self._next_end is None or self._next_end.above != end.above:
+                self._next_end = end
+
+    def reach_end(self, above: OffsetVector) -> None:
+        """Note that all below the next end is held, if it is. The caller knows that no delete was missed."""
+        with self.changed:
+            end = self._next_end
+            if end is None or end.above != above:
+                return
+            if all(self._stops.get(at, 0) >= stop for at, stop in end.stops.items()):
+                self._last_end, self._next_end = end, None
+
+    def whole_s(self, above: OffsetVector) -> float:
+        """Return a time, in seconds since 1970, before which each change above a watermark was read; 0.0: nothing tells."""
+        with self.changed:
+            end = self._last_end
+            return end.at_s if end is not None and end.above == above else 0.0
+
+    def _note_holes(self, ranges: Sequence[OffsetRange], rows: int) -> None:
+        """Note that ``ranges`` are added with so many rows."""
+        self.has_holes = self.has_holes or rows < sum(map(len, ranges))
+
     def _covers(self, needed: Iterable[OffsetRange]) -> bool:
         return all(
             item.partition in self._stops
@@ -153,6 +193,8 @@ class TailRanges:
         self._starts.clear()
         self._stops.clear()
         self._epochs.clear()
+        self.has_holes = False
+        self._next_end = self._last_end = None
         self.version += 1
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
-from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable
+from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable, TombstonesExpired
 from planner.offsets import OffsetRange
 from planner.seam.binding import Binding
 from planner.seam.cut import HotSlice, Pin, TableCut
+from planner.seam.range_check import check_deletes
 from planner.seam.schemas_table import NO_RANGES, RangesOfIds
 from planner.seam.seam_table import TailFacts
 from planner.seam.watermark import Watermark
@@ -44,6 +47,7 @@ from proxy.tail.heritage import Heritages, inherit
 from proxy.tail.pacing import IN_PROCESS, Pacing
 from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
+from proxy.tail.tail_ranges import LogEnd
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +62,8 @@ class Tails:
     ``check_schemas`` raises where a schema of the table's records is not what it was when others were tiered, and says
     whether bad records may be rows by now. ``heritages`` returns what rows under one schema of a table say of those under
     another. What is not followed, each statement fetches. ``space`` bounds all tails together. While ``is_serving``,
-    followers that no statement waits for make pauses.
+    followers that no statement waits for make pauses. ``delete_retention`` returns how many seconds a topic keeps deletes, the
+    shortest since a time (``planner.seam.range_check.check_deletes``). ``clock`` is monotonic, ``now_s`` since 1970.
     """
 
     readers: TopicReaders
@@ -70,8 +75,10 @@ class Tails:
     is_serving: IsServing = lambda: False
     check_schemas: Callable[[str, Binding], bool] = lambda *_: False
     heritages: Heritages = lambda *_: None
+    delete_retention: Callable[[str, float], float | None] = lambda *_: math.inf
     pacing: Pacing = IN_PROCESS
     clock: Callable[[], float] = time.monotonic
+    now_s: Callable[[], float] = time.time
     make_follower: Callable[..., Follower] = Follower
 
     def __post_init__(self) -> None:
@@ -115,6 +122,7 @@ class Tails:
             TailTooLarge: more rows or bytes than the limits, or than the table's own properties allow.
             OffsetsExpired, LogTruncated, TopicRecreated, LogUnavailable, UndecodableRecord: as the log and
                 the decoder.
+            TombstonesExpired: the table is keyed, and the log may have lost deletes before they were read.
         """
         if cut.hot is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
@@ -141,6 +149,11 @@ class Tails:
         self._note(entry, cut.watermark)
         self._forget(entry)
         self._follow(entry)
+        try:
+            self._check_deletes(entry.generation, cut.watermark, entry.began_s)
+        except BaseException:
+            tail.close()
+            raise
         return tail
 
     def expect(self, cut: TableCut) -> None:
@@ -150,6 +163,20 @@ class Tails:
             missing = entry.generation.missing(cut.hot.ranges)
             if missing:
                 entry.follower.request(missing)
+
+    def note_end(self, cut: TableCut, age_s: float = 0.0) -> None:
+        """Note that the log ended so many seconds ago where a cut does: a keyed table's tail that has all of it is whole till then."""
+        hot, mark = cut.hot, cut.watermark
+        # Of a cut of cold rows alone the log was not measured.
+        if hot is None or mark is None or mark.mode != "upsert" or not hot.ranges:
+            return
+        entry = self._entry_of(cut)
+        if entry is None:
+            return
+        with suppress(TombstonesExpired):
+            self._check_deletes(entry.generation, mark, entry.began_s)
+        stops = {item.partition: item.stop for item in hot.ranges}
+        entry.generation.aim_at(LogEnd(mark.next, stops, self.now_s() - age_s))
 
     def facts(self, cut: TableCut) -> TailFacts:
         """Return what is read of a cut's tail just now."""
@@ -183,6 +210,27 @@ class Tails:
             entry.clear()
         else:
             entry.generation.prove(offsets, hot.epochs)
+
+    def _check_deletes(
+        self, generation: Generation, watermark: Watermark, began_s: float
+    ) -> None:
+        """Check that no delete was gone when a keyed table's tail was read, which began at ``began_s``.
+
+        Where each offset had a record, none was.
+        """
+        if generation.newest is None:
+            return
+        if generation.has_holes:
+            # A table that was never published has no row to delete.
+            published_s = began_s if watermark.published_s is None else watermark.published_s
+            since_s = max(published_s, generation.whole_s(watermark.next))
+            check_deletes(
+                generation.table,
+                watermark.address,
+                age_s=self.now_s() - since_s,
+                retention_s=self.delete_retention(watermark.address, since_s),
+            )
+        generation.reach_end(watermark.next)
 
     def _fetch(
         self, entry: FollowedTable, hot: HotSlice, watermark: Watermark, check: Check
@@ -242,10 +290,11 @@ class Tails:
         names: Sequence[str] | None,
     ) -> LeasedTail:
         """Read a cut older than the generation by itself, so that newer statements keep theirs."""
-        alone = generation_of(entry.source, self.segments)
+        alone, began_s = generation_of(entry.source, self.segments), self.now_s()
         ranges, below = hot.ranges, epochs_below(hot.ranges, alone, watermark)
         try:
             self._fetcher(entry, alone, check).into(alone, ranges, older(below, hot), {})
+            self._check_deletes(alone, watermark, began_s)
             tail = alone.acquire(ranges, names)
         finally:
             alone.clear()
@@ -309,7 +358,8 @@ class Tails:
         generation = generation_of(source, self.segments)
         limits, pins = self.limits.of(binding), PinsInUse(self.following.keep_s)
         reader, tally = self.readers(source), OutcomeTally()
-        return FollowedTable(cut.table, source, reader, generation, tally, limits, pins, now)
+        facts = (generation, tally, limits, pins, now, self.now_s())
+        return FollowedTable(cut.table, source, reader, *facts)
 
     def _retire(self, key: tuple[object, ...]) -> None:
         """Free a generation, unless a statement is at work in it. The caller holds the lock."""

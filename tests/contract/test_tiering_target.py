@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -53,7 +54,8 @@ def position(tiering: TieringHarness) -> dict[int, int]:
 
 
 def test_publishing_makes_rows_and_watermark_visible_together(tiering: TieringHarness) -> None:
-    before = tiering.pin()
+    # Iceberg has milliseconds.
+    before, began_s = tiering.pin(), time.time() - 0.001
     target, value = staged(tiering, 1500, 40)
     unpublished = tiering.pin()
     assert (unpublished.snapshot_id, unpublished.watermark) == (
@@ -69,6 +71,12 @@ def test_publishing_makes_rows_and_watermark_visible_together(tiering: TieringHa
     assert mark.outcomes == value.outcomes == expected_outcomes(1500, 40)
     assert mark.run == value.reference
     assert tiering.rows() == expected_rows(1500, 40)
+    # A table that was never published has no row to delete.
+    assert before.watermark is not None
+    assert after.watermark is not None
+    assert before.watermark.published_s is None
+    assert after.watermark.published_s is not None
+    assert began_s <= after.watermark.published_s <= time.time()
 
 
 def test_rounds_add_up_to_the_log(tiering: TieringHarness) -> None:

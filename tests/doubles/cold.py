@@ -456,7 +456,14 @@ class MemoryColdStore:
             (snapshot.sequence_number for snapshot in facts.history.snapshots.values()),
             default=0,
         )
-        return Snapshot(next(self._ids), facts.head, number + 1, operation, summary)
+        return Snapshot(
+            next(self._ids),
+            facts.head,
+            number + 1,
+            operation,
+            summary,
+            committed_ms=int(self._clock() * 1000),
+        )
 
     def _rows(self, snapshot_id: int) -> _Data:
         with self._lock:

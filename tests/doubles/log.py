@@ -294,8 +294,11 @@ class MemoryLog:
             value.start = max(value.start, min(before, value.next))
             value.entries = [entry for entry in value.entries if entry.offset >= value.start]
 
-    def compact(self, topic: str, partition: int) -> None:
-        """Keep the newest record of each key; the last entry and what is not stable yet stay."""
+    def compact(self, topic: str, partition: int, *, deletes: bool = False) -> None:
+        """Keep the newest record of each key; the last entry and what is not stable yet stay.
+
+        With ``deletes``, which are old enough, these go, too.
+        """
         with self._lock:
             bounds = self._topics[topic].partitions[partition]
             clean = [entry for entry in bounds.entries if entry.offset < bounds.stable_end]
@@ -309,7 +312,11 @@ class MemoryLog:
                 for entry in bounds.entries
                 if entry.offset >= bounds.stable_end
                 or entry.offset == bounds.next - 1
-                or (entry.record is not None and newest.get(entry.record.key) == entry.offset)
+                or (
+                    entry.record is not None
+                    and newest.get(entry.record.key) == entry.offset
+                    and not (deletes and entry.record.value is None)
+                )
             ]
 
     def truncate(self, topic: str, partition: int, end: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -57,8 +58,12 @@ class KeyedLake:
     """One table over a topic of two partitions."""
 
     def __init__(self) -> None:
+        #: The clock of tierer, server and broker.
+        self.now_s = 1_800_000_000.0
+        #: What the topic's settings say of deletes; None: they cannot be read.
+        self.deletes_s: float | None = math.inf
         self.log = MemoryLog(batch_rows=3)
-        self.store = MemoryColdStore()
+        self.store = MemoryColdStore(clock=lambda: self.now_s)
         topic_id = self.log.create_topic("devices", PARTITIONS)
         self.slots: list[list[Slot]] = [[] for _ in range(PARTITIONS)]
         self.transaction: tuple[MemoryTransaction, list[Slot], set[int]] | None = None
@@ -77,8 +82,12 @@ class KeyedLake:
 
     def start_server(self) -> None:
         """A new process: it knows no pin and holds no tail."""
+        self.followers = SteppedFollowers()
         self.board, self.tails, self.statements = serve(
-            self.store, self.log, followers=SteppedFollowers()
+            *(self.store, self.log),
+            followers=self.followers,
+            delete_retention=lambda *_: self.deletes_s,
+            now_s=lambda: self.now_s,
         )
 
     def stop_server(self) -> None:

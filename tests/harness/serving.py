@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
+import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -54,6 +57,8 @@ def serve(
     refresh_s: float = NEVER_S,
     runs_in: Engine | None = None,
     pacing: Pacing = PACING,
+    delete_retention: Callable[[str, float], float | None] = lambda *_: math.inf,
+    now_s: Callable[[], float] = time.time,
 ) -> tuple[PinCache, Tails, Statements]:
     runs_in = runs_in or engine()
     board = PinCache(store, refresh_s=refresh_s)
@@ -67,6 +72,8 @@ def serve(
         following=following,
         is_serving=lambda: runs_in.watch.idle_s < pacing.serving_s,
         pacing=pacing,
+        delete_retention=delete_retention,
+        now_s=now_s,
         make_follower=Follower if threads else followers or SteppedFollowers(),
     )
     statements = Statements(

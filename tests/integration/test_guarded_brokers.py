@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as adbc
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from connectors.kafka.admin import RetentionReader, is_compacted
+from connectors.kafka.admin import DeleteRetention, RetentionReader, is_compacted
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable
 from planner.offsets import OffsetRange
@@ -98,9 +100,12 @@ def test_settings_of_a_topic_need_a_right_of_their_own(guarded: GuardedKafka) ->
     with pytest.raises(LogUnavailable, match="grant it the ACLs DescribeConfigs on it"):
         is_compacted({"": settings}, topic)
     assert RetentionReader({"": settings})([topic]) == {}
+    reader = partial(RetentionReader, {"": settings})
+    assert DeleteRetention(reader)(topic, 0.0) is None
     guarded.allow(topic, AclOperation.DESCRIBE_CONFIGS)
     assert not is_compacted({"": settings}, topic)
     assert topic in RetentionReader({"": settings})([topic])
+    assert DeleteRetention(reader)(topic, 0.0) == math.inf
 
 
 @pytest.mark.spark

@@ -25,6 +25,7 @@ SHIPPING = "tests/unit/test_schema_shipping.py"
 BOUNDARY = "tests/unit/test_boundary.py"
 EXTREMES = "tests/unit/test_extremes.py"
 KEYED = "tests/rules/test_keyed.py"
+KEYED_TIER_JOB = "tests/unit/test_keyed_tier_job.py"
 KEYED_READING = "tests/unit/test_keyed_reading.py"
 CHANGES = "tests/unit/test_changes_decoder.py"
 CHANGES_TAIL = "tests/unit/test_changes_tail.py"
@@ -1127,11 +1128,39 @@ SWITCHES = (
         "R13",
         "tier on where the log may have lost deletes",
         "planner/tiering/triggers.py",
-        "if survey.rows and deletes_s is not None and age_s > deletes_s:",
+        "if survey.rows and pin.binding is not None and pin.binding.upsert is not None:",
         "if False:",
         (
             "tests/unit/test_triggers.py::test_deletes_that_a_compacted_log_may_have_lost_are_an_error",
         ),
+    ),
+    Switch(
+        "R13",
+        "publish what was staged, with holes or not",
+        "connectors/jobs/tier.py",
+        "if self.unproven is not None and staged.outcomes.records < staged.plan.offsets:",
+        "if False:",
+        (f"{KEYED_TIER_JOB}::test_a_delete_that_is_lost_while_it_is_tiered_is_not_missed",),
+    ),
+    Switch(
+        "R13",
+        "answer where the log may have lost deletes",
+        "proxy/tail/tails.py",
+        "        if generation.has_holes:",
+        "        if False:",
+        (
+            f"{KEYED}::test_a_delete_that_the_log_may_have_lost_is_an_error",
+            f"{KEYED}::test_a_server_that_stopped_to_follow_may_have_missed_a_delete",
+            f"{KEYED}::test_a_cut_of_the_past_is_as_old_as_its_snapshot",
+        ),
+    ),
+    Switch(
+        "R13",
+        "take settings that cannot be read for none",
+        "planner/seam/range_check.py",
+        "limit_s = LEAST_DELETES_S",
+        'limit_s = float("inf")',
+        (f"{KEYED}::test_settings_that_cannot_be_read_are_taken_for_the_shortest",),
     ),
     Switch(
         "R17",

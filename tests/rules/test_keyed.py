@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from planner.errors import KeyInTwoPartitions
+from connectors.cuts import cut_tables
+from planner.errors import KeyInTwoPartitions, TombstonesExpired
+from proxy.tail.housekeeping import Keeper
 from tests.doubles.log import MemoryRecord
 from tests.harness.keyed import partition_of
-from tests.harness.keyed_lake import PARTITIONS, KeyedLake
+from tests.harness.keyed_lake import DEVICES, PARTITIONS, KeyedLake
 
 ROWS = "SELECT id, region, status FROM devices ORDER BY ALL"
 
@@ -73,3 +75,148 @@ def test_a_tail_is_read_whole_by_a_condition_on_offsets(lake: KeyedLake) -> None
     below = lake.mark.offset(partition)
     sql = f"SELECT count(*) FROM devices WHERE kafka_partition = {partition} AND kafka_offset < {below}"
     assert rows(lake, sql) == [(0,)]
+
+
+#: How long the log keeps deletes.
+RETENTION_S = 86_400.0
+
+
+@pytest.fixture
+def old_delete(lake: KeyedLake) -> KeyedLake:
+    """A key is deleted just after a publish, and the log keeps deletes for a day."""
+    lake.deletes_s = RETENTION_S
+    lake.change((1, "eu"), None)
+    lake.change((3, "eu"), "first")
+    lake.change((3, "eu"), "second")
+    return lake
+
+
+def clean(lake: KeyedLake, after_s: float) -> None:
+    """Have the log cleaned so much later, when it loses deletes that are a day old."""
+    lake.now_s += after_s
+    lake.log.compact(
+        "devices", partition_of((1, "eu"), PARTITIONS), deletes=after_s > RETENTION_S
+    )
+
+
+LEFT = [(1, "us-east", "open"), (3, "eu", "second")]
+
+
+def test_a_delete_that_the_log_may_have_lost_is_an_error(old_delete: KeyedLake) -> None:
+    clean(old_delete, RETENTION_S / 2)
+    assert rows(old_delete) == LEFT
+    old_delete.stop_server()
+    old_delete.start_server()
+    clean(old_delete, 1.1 * RETENTION_S)
+    with pytest.raises(TombstonesExpired) as caught:
+        rows(old_delete)
+    assert caught.value.message == (
+        "lake.net.devices: the last time that topic devices was surely read to its end was 138,240 s ago, and it keeps deletes "
+        "for 86,400 s (delete.retention.ms), of which a tenth is left to clocks: some may be gone, and their rows would stay for "
+        "ever; run `thermocline rebuild lake.net.devices`, and raise delete.retention.ms if tiering may stand as long again."
+    )
+    # What is tiered is what it was.
+    assert rows(old_delete, "SELECT id, region FROM devices$cold ORDER BY ALL") == [
+        (1, "eu"),
+        (1, "us-east"),
+    ]
+
+
+def test_settings_that_cannot_be_read_are_taken_for_the_shortest(old_delete: KeyedLake) -> None:
+    old_delete.deletes_s = None
+    clean(old_delete, 3_000.0)
+    assert rows(old_delete) == LEFT
+    old_delete.now_s += 300.0
+    with pytest.raises(
+        TombstonesExpired, match=r"3,600 s \(assumed, since .* grant DescribeConfigs"
+    ):
+        rows(old_delete)
+
+
+def test_a_log_without_a_hole_lost_no_delete(old_delete: KeyedLake) -> None:
+    """Of a topic that is quiet for longer than it keeps deletes, the next change is one all the same."""
+    old_delete.now_s += 100 * RETENTION_S
+    assert rows(old_delete) == LEFT
+
+
+def test_a_delete_that_the_server_read_in_time_stays(old_delete: KeyedLake) -> None:
+    """It follows the log while nothing is tiered: what it read is not lost with the log's."""
+    assert rows(old_delete) == LEFT
+    for _ in range(6):
+        old_delete.change((3, "eu"), "first")
+        old_delete.change((3, "eu"), "second")
+        clean(old_delete, RETENTION_S / 2)
+        assert rows(old_delete) == LEFT
+    old_delete.stop_server()
+    old_delete.start_server()
+    clean(old_delete, 1.1 * RETENTION_S)
+    with pytest.raises(TombstonesExpired):
+        rows(old_delete)
+
+
+def test_a_tail_that_is_always_followed_stays_without_a_statement(
+    old_delete: KeyedLake,
+) -> None:
+    lake = old_delete
+    keeper = Keeper(
+        lake.tails,
+        tables=[DEVICES],
+        pins=tuple,
+        cut=lambda table: cut_tables(lake.board, lake.log, [table])[table],
+    )
+    keeper.follow()
+    for _ in range(6):
+        lake.change((3, "eu"), "first")
+        lake.change((3, "eu"), "second")
+        clean(lake, RETENTION_S / 2)
+        lake.followers.step()
+        # One round notes where the log ends, the next one that all of it was read.
+        keeper.follow()
+        keeper.follow()
+    assert rows(lake) == LEFT
+
+
+def test_a_server_that_stopped_to_follow_may_have_missed_a_delete(lake: KeyedLake) -> None:
+    lake.deletes_s = RETENTION_S
+    for status in ("first", "second"):
+        lake.change((3, "eu"), status)
+    clean(lake, RETENTION_S / 2)
+    assert rows(lake) == [(1, "eu", "open"), *LEFT]
+    lake.change((1, "eu"), None)
+    lake.change((3, "eu"), "second")
+    clean(lake, 1.1 * RETENTION_S)
+    with pytest.raises(TombstonesExpired):
+        rows(lake)
+
+
+def test_a_publish_ends_the_error(old_delete: KeyedLake) -> None:
+    clean(old_delete, RETENTION_S / 2)
+    old_delete.now_s += RETENTION_S
+    with pytest.raises(TombstonesExpired):
+        rows(old_delete)
+    old_delete.tier()
+    old_delete.change((3, "eu"), "third")
+    old_delete.board.refresh(DEVICES)
+    assert rows(old_delete) == [(1, "us-east", "open"), (3, "eu", "third")]
+
+
+def test_a_table_without_a_row_has_none_to_delete() -> None:
+    lake = KeyedLake()
+    lake.deletes_s = RETENTION_S
+    for status in ("first", "second", "third"):
+        lake.change((1, "eu"), status)
+    clean(lake, 2 * RETENTION_S)
+    assert rows(lake) == [(1, "eu", "third")]
+    lake.stop_server()
+
+
+def test_a_cut_of_the_past_is_as_old_as_its_snapshot(old_delete: KeyedLake) -> None:
+    cut = old_delete.plan(ROWS)[1].cut
+    old_delete.tier()
+    old_delete.board.refresh(DEVICES)
+    assert rows(old_delete, ROWS.replace("devices", f"devices AT (VERSION => '{cut}')")) == LEFT
+    clean(old_delete, 1.1 * RETENTION_S)
+    old_delete.stop_server()
+    old_delete.start_server()
+    with pytest.raises(TombstonesExpired):
+        rows(old_delete, ROWS.replace("devices", f"devices AT (VERSION => '{cut}')"))

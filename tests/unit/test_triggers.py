@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
@@ -95,28 +96,38 @@ KEYED = Binding("flows", key=RecordKey("json"), upsert=Upsert((4,)))
 
 
 def test_deletes_that_a_compacted_log_may_have_lost_are_an_error() -> None:
-    def lag(age_s: float, rows: int = 7, binding: Binding = KEYED, end: int = 5) -> Lag:
+    def lag(
+        age_s: float,
+        rows: int = 7,
+        binding: Binding = KEYED,
+        end: int = 5,
+        deletes_s: float | None = 3_600.0,
+    ) -> Lag:
         return measure_lag(
             pin(3, binding=binding),
             bounds((0, end)),
             ColdSurvey(rows=rows),
-            LogRetention(deletes_s=3_600.0),
+            LogRetention(deletes_s=deletes_s),
             bytes_per_offset=1,
             age_s=age_s,
         )
 
     with pytest.raises(TombstonesExpired) as caught:
-        lag(3_601.0)
+        lag(3_241.0)
     assert caught.value.message == (
-        "lake.net.flows: the newest publish was 3,601 s ago, and topic flows keeps deletes for 3,600 s (delete.retention.ms): "
-        "some may be lost, and their rows would stay for ever; raise it, then run `thermocline rebuild lake.net.flows`."
+        "lake.net.flows: the last time that topic flows was surely read to its end was 3,241 s ago, and it keeps deletes for "
+        "3,600 s (delete.retention.ms), of which a tenth is left to clocks: some may be gone, and their rows would stay for "
+        "ever; run `thermocline rebuild lake.net.flows`, and raise delete.retention.ms if tiering may stand as long again."
     )
-    # Nothing new, no row to delete, and a row for each record.
+    with pytest.raises(TombstonesExpired, match="its settings cannot be read"):
+        lag(3_241.0, deletes_s=None)
+    # Nothing new, no row to delete, a row for each record, and a topic that is not compacted.
     for harmless in (
-        lag(3_600.0),
+        lag(3_240.0),
         lag(3_601.0, end=3),
         lag(3_601.0, 0),
         lag(3_601.0, 7, BINDING),
+        lag(1e9, deletes_s=math.inf),
     ):
         assert harmless.rows in (0, 2)
 
@@ -126,6 +137,16 @@ def test_deletes_that_a_compacted_log_will_lose_press() -> None:
     assert kind(Lag(rows=1, age_s=499.0), **facts) is None
     assert kind(Lag(rows=1, age_s=500.0), **facts) == "pressure"
     assert kind(Lag(rows=1, age_s=500.0), retention=LogRetention(deletes_s=1_000.0)) is None
+    assert kind(Lag(rows=1, age_s=1_799.0), binding=KEYED) is None
+    assert kind(Lag(rows=1, age_s=1_800.0), binding=KEYED) == "pressure"
+    forever = LogRetention(deletes_s=math.inf)
+    assert kind(Lag(rows=1, age_s=1_799.0), binding=KEYED, retention=forever) is None
+
+
+def test_a_topic_that_keeps_nothing_presses_at_once() -> None:
+    for retention in (LogRetention(seconds=0.0), LogRetention(partition_bytes=0)):
+        assert kind(Lag(rows=1), retention=retention) == "pressure"
+    assert kind(Lag(rows=1), binding=KEYED, retention=LogRetention(deletes_s=0.0)) == "pressure"
 
 
 def kind(lag: Lag, **facts: object) -> str | None:

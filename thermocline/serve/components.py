@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from connectors.cuts import cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
+from connectors.kafka.admin import DeleteRetention, RetentionReader
 from connectors.registry.decoders import Decoders
 from connectors.registry.registries import SchemaRegistries
 from planner.names import TableName
@@ -53,6 +54,7 @@ def running_tails(
             *(readers, engine.segments, limits),
             check_schemas=decoders.check,
             heritages=decoders.heritage,
+            delete_retention=DeleteRetention(lambda: RetentionReader(settings.clusters)),
             following=following,
             space=space,
             is_serving=lambda: engine.watch.idle_s < IN_PROCESS.serving_s,
