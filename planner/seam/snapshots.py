@@ -30,8 +30,9 @@ class Snapshot:
     """One snapshot's summary.
 
     ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the files it added, or more. ``growth``:
-    by how many rows the table grew, row deletes applied. Both are None where not looked up or unknown; only
-    ``overwrite`` snapshots need them. One that is not ``is_retained`` was expired; an older metadata file lists it.
+    by how many rows the table grew, row deletes applied. ``single_keys``: whether each key of a keyed table has one row
+    after it. All are None where not looked up or unknown; only ``overwrite`` snapshots need them, and the last where expiry
+    hid others. One that is not ``is_retained`` was expired; an older metadata file lists it.
     """
 
     snapshot_id: int
@@ -41,6 +42,7 @@ class Snapshot:
     summary: Mapping[str, str] = field(default_factory=dict)
     added_next: OffsetVector | None = None
     growth: int | None = None
+    single_keys: bool | None = None
     is_retained: bool = True
 
     @property

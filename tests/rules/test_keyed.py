@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow.compute as pc
 import pytest
 
-from planner.errors import KeyInTwoPartitions
+from planner.errors import ForeignCommit, KeyInTwoPartitions
 from tests.doubles.log import MemoryRecord
 from tests.harness.keyed import partition_of
-from tests.harness.keyed_lake import PARTITIONS, KeyedLake
+from tests.harness.keyed_lake import DEVICES, PARTITIONS, KeyedLake
 
 ROWS = "SELECT id, region, status FROM devices ORDER BY ALL"
 
@@ -73,3 +74,54 @@ def test_a_tail_is_read_whole_by_a_condition_on_offsets(lake: KeyedLake) -> None
     below = lake.mark.offset(partition)
     sql = f"SELECT count(*) FROM devices WHERE kafka_partition = {partition} AND kafka_offset < {below}"
     assert rows(lake, sql) == [(0,)]
+
+
+REGION = pc.field("region")
+
+
+def restart(lake: KeyedLake) -> None:
+    """A server that knows no snapshot of before."""
+    lake.stop_server()
+    lake.start_server()
+
+
+def test_a_key_that_another_writer_gave_two_rows_is_an_error_until_it_is_undone(
+    lake: KeyedLake,
+) -> None:
+    lake.change((2, "eu"), "open")
+    lake.tier()
+    before = lake.store.facts(DEVICES).head
+    assert before is not None
+    lake.store.update(DEVICES, REGION == "us-east", "status", "seen")
+    restart(lake)
+    assert rows(lake, ROWS)[1] == (1, "us-east", "seen")
+    snapshot_id = lake.store.update(DEVICES, pc.field("id") == 1, "region", "eu")
+    message = (
+        f"lake.net.devices: snapshot {snapshot_id} was committed by another writer above the watermark and a key has two rows "
+        f"since; roll the table back to a snapshot before it, and write such rows to the topic; where none is left, create the "
+        f"table again from its topic."
+    )
+    restart(lake)
+    for act in (lambda: rows(lake), lambda: rows(lake, "SELECT id FROM devices"), lake.tier):
+        with pytest.raises(ForeignCommit) as caught:
+            act()
+        assert caught.value.message == message
+    # Neither does a rewrite of its files hide it, nor a delete of other rows.
+    lake.compact()
+    lake.store.delete(DEVICES, pc.field("id") == 2)
+    restart(lake)
+    with pytest.raises(ForeignCommit, match="a key has two rows since"):
+        rows(lake)
+    lake.store.rollback(DEVICES, before)
+    restart(lake)
+    assert len(rows(lake)) == 3
+
+
+def test_a_key_of_which_another_writer_leaves_one_row_has_one(lake: KeyedLake) -> None:
+    lake.store.update(DEVICES, pc.field("id") == 1, "region", "eu")
+    lake.store.delete(DEVICES, pc.field("n") == 2)
+    restart(lake)
+    assert rows(lake) == [(1, "eu", "open")]
+    lake.change((1, "eu"), "done")
+    lake.tier()
+    assert rows(lake) == [(1, "eu", "done")]
