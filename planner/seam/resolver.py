@@ -273,9 +273,13 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
     elif _parsed(text, table).mode == "upsert" and not oldest.single_keys:
         why = "after snapshots that expired a key may have two rows"
     if why is not None or tagged is None or text is None:
+        way_out = f"say what the table covers with `thermocline covers {shell_word(table)}`"
+        mark = readable_watermark(text)
+        if mark is not None and mark.mode == "upsert":
+            way_out = "create the table again from its topic"
         raise WatermarkMissing(
             f"{table}: snapshots between {head} and its watermark were expired, and {why}; roll back to a "
-            f"snapshot that carries a watermark, or say what the table covers with `thermocline covers {shell_word(table)}`.",
+            f"snapshot that carries a watermark, or {way_out}.",
             table=table,
             snapshot_id=head,
         )

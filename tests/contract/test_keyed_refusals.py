@@ -21,14 +21,16 @@ from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.iceberg.single_keys import single_keys
 from connectors.iceberg.store import IcebergStore
-from connectors.repairs import accepting, moving_shape
+from connectors.repairs import accepting, covering, moving_shape
 from connectors.spark.lake.opened import refuse_keyed
 from connectors.verification.run import Verification
+from planner.covering import PartitionRows, RowsOfHead
 from planner.errors import (
     BadBinding,
     ForeignCommit,
     NotForKeyedTables,
     ShapeMismatch,
+    WatermarkMissing,
 )
 from planner.schema import TIMESTAMPTZ, Column
 from planner.seam.binding import Binding
@@ -69,6 +71,12 @@ class Devices:
     def table(self) -> Table:
         return self.catalog.load_table((*FLOWS.namespace, FLOWS.name))
 
+    @property
+    def head(self) -> int:
+        head = self.table().metadata.current_snapshot_id
+        assert head is not None
+        return head
+
     def close(self) -> None:
         self.committer.close()
         self.store.close()
@@ -98,10 +106,8 @@ def test_another_shape_is_a_reason_to_rebuild(devices: Devices) -> None:
 def test_rows_of_another_writer_cannot_be_let_stay(devices: Devices) -> None:
     table = devices.table()
     table.append(pa.Table.from_pylist([{"id": 1}], table.schema().as_arrow()))
-    head = devices.table().metadata.current_snapshot_id
-    assert head is not None
     with pytest.raises(NotForKeyedTables) as caught:
-        devices.committer.look(FLOWS, accepting(FLOWS, [head], {}))
+        devices.committer.look(FLOWS, accepting(FLOWS, [devices.head], {}))
     assert caught.value.message == (
         f"lake.net.flows: to let rows of another writer stay {_KEYED_ONLY}; roll the table back to the snapshot before it, and "
         f"write such rows to the topic."
@@ -172,6 +178,24 @@ def test_a_key_that_another_writer_gave_two_rows_stops_all_who_read_the_table(
             read()
     rewrite(tiered, (0, 1), (1, 2))
     assert tiered.store.pin(FLOWS).watermark == pin.watermark
+
+
+def test_what_a_keyed_table_covers_cannot_be_said(tiered: Devices) -> None:
+    """Where expiry hid what other writers did, which rows are the newest of their keys is not known."""
+    rewrite(tiered, (0, 1), (1, 2))
+    hidden = tiered.head
+    rewrite(tiered, (0, 1))
+    tiered.table().maintenance.expire_snapshots().by_id(hidden).commit()
+    for entry in tiered.table().metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink(missing_ok=True)
+    with pytest.raises(WatermarkMissing, match="or create the table again from its topic"):
+        tiered.store.pin(FLOWS)
+    rows = RowsOfHead(tiered.head, (PartitionRows(0, 0, 0, 1, 1),), 0)
+    with pytest.raises(NotForKeyedTables) as caught:
+        tiered.committer.look(FLOWS, covering(FLOWS, rows, {}))
+    assert caught.value.message == (
+        f"lake.net.flows: to say what it covers {_KEYED_ONLY}; create it again from its topic."
+    )
 
 
 def test_keys_are_looked_for_in_their_columns_whatever_these_are_called(

@@ -247,7 +247,9 @@ def test_an_expired_writer_that_may_have_doubled_a_key_is_not_believed() -> None
             tagged_id=1,
             mirror=base.watermark_text,
         )
-        with pytest.raises(
-            WatermarkMissing, match="after snapshots that expired a key may have"
-        ):
+        with pytest.raises(WatermarkMissing) as caught:
             resolve(value, 4, table="t")
+        assert caught.value.message == (
+            "t: snapshots between 4 and its watermark were expired, and after snapshots that expired a key may have two rows; "
+            "roll back to a snapshot that carries a watermark, or create the table again from its topic."
+        )
