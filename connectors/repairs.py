@@ -250,7 +250,8 @@ def accepting(
 def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
     """Say that the table covers everything below a watermark (``planner.repairs.cover``). Needs no log.
 
-    It raises ``TieringConflict`` when ``rows`` are not those of the newest snapshot any more.
+    It raises ``TieringConflict`` when ``rows`` are not those of the newest snapshot any more, and ``NotForKeyedTables``: of the
+    rows that expired snapshots changed nothing says which are the newest of their keys.
     """
 
     def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
@@ -263,7 +264,9 @@ def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> De
                 table=str(table),
             )
         history = with_statistics(facts.history, head, evidence)
-        return cover(table, history, head, rows, named, run=_run())
+        after = cover(table, history, head, rows, named, run=_run())
+        _check_appends(table, after, "to say what it covers", "create it again from its topic")
+        return after
 
     return decide
 

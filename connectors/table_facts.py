@@ -20,6 +20,7 @@ from planner.seam.resolver import (
     base_snapshot,
     base_watermark,
     broken_at,
+    doubted_keys,
     line_above,
     needs_growth,
     needs_statistics,
@@ -56,6 +57,12 @@ class Evidence(Protocol):
 
     def live_rows(self, snapshot_id: int) -> int | None:
         """Count the rows of a retained snapshot, row deletes applied; None when it cannot be known."""
+
+    def single_keys(self, snapshot_id: int, key: tuple[int, ...]) -> bool | None:
+        """Return whether each key, of columns by their ids, has one row in a retained snapshot, row deletes applied.
+
+        None when it cannot be known.
+        """
 
     def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
         """Return 1 + the greatest offset per partition among all rows of a retained snapshot, or more.
@@ -132,6 +139,24 @@ def with_statistics(history: History, head: int, evidence: Evidence) -> History:
         history = _noted(
             history, snapshot_id, growth=_growth(history, snapshot_id, head, evidence)
         )
+    return _with_keys(history, head, evidence)
+
+
+def _with_keys(history: History, head: int, evidence: Evidence) -> History:
+    """Look up after which snapshots each key of a keyed table has one row: where it has, no earlier one is looked at."""
+    doubted = doubted_keys(history, head)
+    mark = base_watermark(history, head) if doubted else None
+    if mark is None or mark.mode == "append":
+        return history
+    above = line_above(history, head)
+    single = None
+    for snapshot_id in doubted:
+        if not single:
+            at = [snapshot.snapshot_id for snapshot in above].index(snapshot_id)
+            # Of one that was expired, the oldest that is left above it.
+            left = [snapshot for snapshot in above[: at + 1] if snapshot.is_retained][-1]
+            single = evidence.single_keys(left.snapshot_id, mark.key)
+        history = _noted(history, snapshot_id, single_keys=single)
     return history
 
 

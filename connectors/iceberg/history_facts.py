@@ -49,6 +49,14 @@ class TableEvidence:
     def live_rows(self, snapshot_id: int) -> int | None:
         return self._look_up("rows", snapshot_id, lambda: live_rows(self.loaded, snapshot_id))
 
+    def single_keys(self, snapshot_id: int, key: tuple[int, ...]) -> bool | None:
+        # Only of a keyed table that other writers changed.
+        from connectors.iceberg.single_keys import single_keys
+
+        return self._look_up(
+            f"keys {key}", snapshot_id, lambda: single_keys(self.loaded, snapshot_id, key)
+        )
+
     def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
         return self._look_up(
             f"reach {below.items}", snapshot_id, lambda: reach(self.loaded, snapshot_id, below)

@@ -12,6 +12,7 @@ delete     passes: rows below the watermark were removed.
 overwrite  passes if every added row lies below the watermark found and the rows did not grow (a
            copy-on-write DELETE, an UPDATE); its ``added_next`` must be known, and its ``growth``
            where the table had row deletes: its counts then include rows that were deleted before.
+           Of a keyed table each key must have one row after it, too: an UPDATE may change a key.
 append     refused until accepted, unless it added no rows. A copied watermark does not count
            (``planner.seam.resolver``).
 other      refused.
@@ -58,6 +59,20 @@ def needs_growth(history: History, head: int) -> tuple[int, ...]:
         if snapshot.operation == "overwrite"
         and snapshot.growth is None
         and counted_growth(snapshot) is None
+    )
+
+
+def doubted_keys(history: History, head: int) -> tuple[int, ...]:
+    """Name the snapshots whose ``single_keys`` must be looked up before ``resolve``, newest first, if the table is keyed.
+
+    They are those that rewrote rows, and the oldest one where expiry hid what it was built on.
+    """
+    above = line_above(history, head)
+    return tuple(
+        snapshot.snapshot_id
+        for snapshot in above
+        if _rewrote(snapshot)
+        or (snapshot is above[-1] and snapshot.parent_id not in history.snapshots)
     )
 
 
@@ -167,6 +182,11 @@ def _check_passes(
             if snapshot.is_retained
             else f"it was expired since: look at the rows, and say what they cover with `thermocline covers {shell_word(table)}`"
         )
+        if watermark.mode == "upsert":
+            way_out = (
+                "roll the table back to a snapshot before it, and write such rows to the topic; where none is left, create the "
+                "table again from its topic"
+            )
         raise ForeignCommit(
             f"{table}: snapshot {snapshot.snapshot_id} was committed by another writer above the watermark and "
             f"{why}; {way_out}.",
@@ -210,7 +230,17 @@ def _why_overwrite_is_refused(snapshot: Snapshot, watermark: Watermark) -> str |
             if added is None
             else f"added {added} rows but removed {added - growth}"
         )
+    if watermark.mode == "upsert" and _rewrote(snapshot) and not snapshot.single_keys:
+        return _DOUBLED if snapshot.single_keys is False else _DOUBTED
     return None
+
+
+_DOUBLED = "a key has two rows since"
+_DOUBTED = "whether a key has two rows since is not known"
+
+
+def _rewrote(snapshot: Snapshot) -> bool:
+    return snapshot.operation == "overwrite" and snapshot.count("added-records") != 0
 
 
 def added_nothing(history: History, snapshot: Snapshot) -> bool:
@@ -240,10 +270,16 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
         why = "the tag is newer than the snapshot"
     elif _counts_differ(_before(oldest), _totals(tagged), text):
         why = "rows were added or removed by snapshots that expired"
+    elif _parsed(text, table).mode == "upsert" and not oldest.single_keys:
+        why = "after snapshots that expired a key may have two rows"
     if why is not None or tagged is None or text is None:
+        way_out = f"say what the table covers with `thermocline covers {shell_word(table)}`"
+        mark = readable_watermark(text)
+        if mark is not None and mark.mode == "upsert":
+            way_out = "create the table again from its topic"
         raise WatermarkMissing(
             f"{table}: snapshots between {head} and its watermark were expired, and {why}; roll back to a "
-            f"snapshot that carries a watermark, or say what the table covers with `thermocline covers {shell_word(table)}`.",
+            f"snapshot that carries a watermark, or {way_out}.",
             table=table,
             snapshot_id=head,
         )

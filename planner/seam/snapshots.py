@@ -30,9 +30,10 @@ class Snapshot:
     """One snapshot's summary.
 
     ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the files it added, or more. ``growth``:
-    by how many rows the table grew, row deletes applied. Both are None where not looked up or unknown; only
-    ``overwrite`` snapshots need them. One that is not ``is_retained`` was expired; an older metadata file lists it.
-    ``committed_ms`` is by its writer's clock, since 1970; 0 where it was not looked up.
+    by how many rows the table grew, row deletes applied. ``single_keys``: whether each key of a keyed table has one row
+    after it. All are None where not looked up or unknown; only ``overwrite`` snapshots need them, and the last where expiry
+    hid others. One that is not ``is_retained`` was expired; an older metadata file lists it. ``committed_ms`` is by its
+    writer's clock, since 1970; 0 where it was not looked up.
     """
 
     snapshot_id: int
@@ -42,6 +43,7 @@ class Snapshot:
     summary: Mapping[str, str] = field(default_factory=dict)
     added_next: OffsetVector | None = None
     growth: int | None = None
+    single_keys: bool | None = None
     is_retained: bool = True
     committed_ms: int = field(default=0, compare=False)
 

@@ -489,6 +489,12 @@ class MemoryColdStore:
         """See ``connectors.table_facts.Evidence.live_rows``."""
         return int(self._rows(snapshot_id).rows.num_rows)
 
+    def single_keys(self, snapshot_id: int, key: tuple[int, ...]) -> bool:
+        """See ``connectors.table_facts.Evidence.single_keys``."""
+        rows = self._rows(snapshot_id).rows
+        keys = rows.group_by(list(map(str, key))).aggregate([])
+        return bool(keys.num_rows == rows.num_rows)
+
     def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
         """See ``connectors.table_facts.Evidence.reach``."""
         del below  # exact everywhere

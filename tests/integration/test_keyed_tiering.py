@@ -15,6 +15,7 @@ from connectors.spark.metadata import identifier
 from connectors.spark.publish.target import SparkTieringTarget
 from planner.errors import (
     BadBinding,
+    ForeignCommit,
     KeyInTwoPartitions,
     SnapshotExpired,
     StalePlan,
@@ -40,6 +41,7 @@ from tests.harness.keyed_log import (
 from tests.harness.maintaining import maintain
 
 pytestmark = pytest.mark.spark
+SOAK = pytest.mark.soak
 
 
 @pytest.fixture
@@ -248,6 +250,46 @@ def test_another_writer_between_stage_and_publish_costs_no_row(
     assert rows(devices) == sorted(expected, key=lambda row: row[2])
     tier(devices, LOG)
     assert devices.branches() == []
+
+
+#: Statements after which there are as many rows as before, and two of key {a}.
+DOUBLING = {
+    "update": "UPDATE {t} SET id = {a} WHERE id = {b}",
+    "merge": "MERGE INTO {t} AS old USING (SELECT {b} AS id) AS new ON old.id = new.id WHEN MATCHED THEN UPDATE SET id = {a}",
+}
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", pytest.param("merge-on-read", marks=SOAK)])
+@pytest.mark.parametrize("kind", ["update", pytest.param("merge", marks=SOAK)])
+def test_a_key_that_another_writer_gave_two_rows_stops_the_table_until_it_is_undone(
+    devices: BoundTable, kind: str, mode: str
+) -> None:
+    options = f"'write.update.mode' = '{mode}', 'write.merge.mode' = '{mode}'"
+    devices.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({options})")
+    tier(devices, LOG.to(100, 100))
+    devices.sql("UPDATE {t} SET state = 'foreign' WHERE id < 9")
+    tier(devices, LOG.to(150, 150))
+    own, staged = stage(devices, LOG.to(200, 200))
+    before = devices.state().head
+    one, other = (row[2] for row in rows(devices)[:2])
+    devices.sql(DOUBLING[kind].replace("{a}", str(one)).replace("{b}", str(other)))
+    assert len(rows(devices)) == len({row[2] for row in rows(devices)}) + 1
+    with pytest.raises(
+        ForeignCommit, match="and a key has two rows since; roll the table back"
+    ):
+        own.publish(staged)
+    own.discard(staged)
+    devices.compact()
+    with pytest.raises(
+        ForeignCommit, match="and a key has two rows since; roll the table back"
+    ):
+        tier(devices, LOG)
+    devices.call("rollback_to_snapshot", f"snapshot_id => {before}")
+    tier(devices, LOG)
+    since = {each.key for each in LOG.changes if each.offset >= 100}
+    assert [row for row in rows(devices) if row[2] in since] == [
+        row for row in LOG.rows if row[2] in since
+    ]
 
 
 @pytest.mark.soak

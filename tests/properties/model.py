@@ -201,6 +201,9 @@ class Table:
     def live_rows(self, snapshot_id: int) -> int:
         return len(self.versions[snapshot_id].rows)
 
+    def single_keys(self, snapshot_id: int, key: tuple[int, ...]) -> bool:
+        raise AssertionError(f"a row for each record has no key {key}")
+
     def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector:
         del below
         return _reach(self.versions[snapshot_id].rows)

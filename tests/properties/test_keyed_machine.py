@@ -12,6 +12,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
 
 from planner.errors import OffsetsExpired
 from planner.offsets import OffsetRange
@@ -84,6 +86,11 @@ class KeyedTable(Table):
         frozenset((4,)),
     )
 
+    def single_keys(self, snapshot_id: int, key: tuple[int, ...]) -> bool:
+        assert key == (4,)
+        rows = self.versions[snapshot_id].rows
+        return len(set(map(key_of, rows))) == len(rows)
+
     def publish(self, plan: TieringPlan, rows: list[Row], outcomes: Outcomes, run: str) -> None:
         check_publish(plan, self.looked_up(self.head), self.head)
         folded = newest(rows)  # type: ignore[arg-type]
@@ -134,6 +141,20 @@ class KeyedWorld(World):
 class KeyedSeam(Seam):
     make_world = KeyedWorld
     append = append_again = merge = merge_rows_again = cover = age_rows = None  # type: ignore[assignment]
+    # Their rows cannot be let stay (tests/contract/test_keyed_refusals.py).
+    accept_foreign = None  # type: ignore[assignment]
+
+    @rule(one=st.integers(0, 99), other=st.integers(0, 99), chance=st.integers(0, 3))
+    def double_a_key(self, one: int, other: int, chance: int) -> None:
+        """An UPDATE of another writer gives a row the key of another one: as many rows as before."""
+        table = self.world.table
+        rows = table.current.rows
+        if chance or not rows:
+            return
+        doubled, gone = rows[one % len(rows)], rows[other % len(rows)]
+        if key_of(doubled) != key_of(gone):
+            table.overwrite_with((doubled,), frozenset({gone}))
+            EVENTS["doubled"] += 1
 
     def hidden_swap(self, snapshot_id: int) -> bool:
         """Also whether publishes that expired, and a rollback over them, left as many rows as the tag's and others."""
@@ -149,7 +170,7 @@ class KeyedSeam(Seam):
 #: What must have happened, or the run proved nothing.
 SOMETIMES = (
     *("publish", "conflict", "commit", "abort", "partition", "rollback"),
-    *("replaced", "superseded", "skipped", "foreign delete", "foreign overwrite"),
+    *("replaced", "superseded", "skipped", "foreign delete", "foreign overwrite", "doubled"),
     *("answered by older files", "maintained", "older files removed", "WatermarkMissing"),
 )
 

@@ -1251,6 +1251,27 @@ SWITCHES = (
     ),
     Switch(
         "R17",
+        "let another writer give a key two rows",
+        "planner/seam/resolver.py",
+        "and _rewrote(snapshot) and not snapshot.single_keys:",
+        "and False:",
+        (
+            f"{KEYED_READING}::test_rows_that_another_writer_gave_one_key_are_refused[False-a key has two rows since]",
+            f"{KEYED}::test_a_key_that_another_writer_gave_two_rows_is_an_error_until_it_is_undone",
+        ),
+    ),
+    Switch(
+        "R17",
+        "let an expired writer give a key two rows",
+        "planner/seam/resolver.py",
+        'elif _parsed(text, table).mode == "upsert" and not oldest.single_keys:',
+        "elif False:",
+        (
+            f"{KEYED_READING}::test_an_expired_writer_that_may_have_doubled_a_key_is_not_believed",
+        ),
+    ),
+    Switch(
+        "R17",
         "believe a keyed table's tag over a rollback",
         "planner/seam/resolver.py",
         'if mark is not None and mark.mode == "upsert":',

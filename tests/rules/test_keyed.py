@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow.compute as pc
 import pytest
 
 from connectors.cuts import cut_tables
-from planner.errors import KeyInTwoPartitions, TombstonesExpired
+from planner.errors import ForeignCommit, KeyInTwoPartitions, TombstonesExpired
 from proxy.tail.housekeeping import Keeper
 from tests.doubles.log import MemoryRecord
 from tests.harness.keyed import partition_of
@@ -220,3 +221,54 @@ def test_a_cut_of_the_past_is_as_old_as_its_snapshot(old_delete: KeyedLake) -> N
     old_delete.start_server()
     with pytest.raises(TombstonesExpired):
         rows(old_delete, ROWS.replace("devices", f"devices AT (VERSION => '{cut}')"))
+
+
+REGION = pc.field("region")
+
+
+def restart(lake: KeyedLake) -> None:
+    """A server that knows no snapshot of before."""
+    lake.stop_server()
+    lake.start_server()
+
+
+def test_a_key_that_another_writer_gave_two_rows_is_an_error_until_it_is_undone(
+    lake: KeyedLake,
+) -> None:
+    lake.change((2, "eu"), "open")
+    lake.tier()
+    before = lake.store.facts(DEVICES).head
+    assert before is not None
+    lake.store.update(DEVICES, REGION == "us-east", "status", "seen")
+    restart(lake)
+    assert rows(lake, ROWS)[1] == (1, "us-east", "seen")
+    snapshot_id = lake.store.update(DEVICES, pc.field("id") == 1, "region", "eu")
+    message = (
+        f"lake.net.devices: snapshot {snapshot_id} was committed by another writer above the watermark and a key has two rows "
+        f"since; roll the table back to a snapshot before it, and write such rows to the topic; where none is left, create the "
+        f"table again from its topic."
+    )
+    restart(lake)
+    for act in (lambda: rows(lake), lambda: rows(lake, "SELECT id FROM devices"), lake.tier):
+        with pytest.raises(ForeignCommit) as caught:
+            act()
+        assert caught.value.message == message
+    # Neither does a rewrite of its files hide it, nor a delete of other rows.
+    lake.compact()
+    lake.store.delete(DEVICES, pc.field("id") == 2)
+    restart(lake)
+    with pytest.raises(ForeignCommit, match="a key has two rows since"):
+        rows(lake)
+    lake.store.rollback(DEVICES, before)
+    restart(lake)
+    assert len(rows(lake)) == 3
+
+
+def test_a_key_of_which_another_writer_leaves_one_row_has_one(lake: KeyedLake) -> None:
+    lake.store.update(DEVICES, pc.field("id") == 1, "region", "eu")
+    lake.store.delete(DEVICES, pc.field("n") == 2)
+    restart(lake)
+    assert rows(lake) == [(1, "eu", "open")]
+    lake.change((1, "eu"), "done")
+    lake.tier()
+    assert rows(lake) == [(1, "eu", "done")]

@@ -23,7 +23,7 @@ from planner.reading.needs import StatementNeeds
 from planner.reading.plan import ColdMode, plan_read, plan_rows
 from planner.seam.cut import Increment, TableCut, cold_cut, plan_cut
 from planner.seam.incremental import narrow, parse_after
-from planner.seam.resolver import foreign_commits, resolve
+from planner.seam.resolver import doubted_keys, foreign_commits, resolve
 from planner.seam.snapshots import History, Snapshot
 from planner.seam.time_travel import cut_until
 from planner.seam.watermark import Outcomes, format_watermark
@@ -182,7 +182,7 @@ def test_of_a_broken_chain_the_tag_counts_where_nothing_changed(
     counts: dict[str, int], is_believed: bool
 ) -> None:
     base = ours(1, None, "append", total_records=31, total_position_deletes=1)
-    head = snapshot(4, 3, "replace", **counts)  # type: ignore[arg-type]
+    head = replace(snapshot(4, 3, "replace", **counts), single_keys=True)  # type: ignore[arg-type]
     text = base.watermark_text
     assert text is not None
     value = history(base, head, tagged_id=1, mirror=text)
@@ -191,3 +191,65 @@ def test_of_a_broken_chain_the_tag_counts_where_nothing_changed(
         return
     with pytest.raises(WatermarkMissing, match="rows were added or removed by snapshots that"):
         resolve(value, 4, table="t")
+
+
+# --- other writers that give a key two rows ---
+
+REWROTE = replace(
+    snapshot(2, 1, "overwrite", added_records=3, deleted_records=3, total_delete_files=0),
+    added_next=vector(7),
+)
+
+
+@pytest.mark.parametrize(
+    ("single", "why"),
+    [
+        (False, "a key has two rows since"),
+        (None, "whether a key has two rows since is not known"),
+    ],
+)
+def test_rows_that_another_writer_gave_one_key_are_refused(
+    single: bool | None, why: str
+) -> None:
+    base = ours(1, None, "append", total_records=30)
+    value = history(base, replace(REWROTE, single_keys=single))
+    with pytest.raises(ForeignCommit) as caught:
+        resolve(value, 2, table="t")
+    assert caught.value.message == (
+        f"t: snapshot 2 was committed by another writer above the watermark and {why}; roll the table back to a snapshot "
+        f"before it, and write such rows to the topic; where none is left, create the table again from its topic."
+    )
+    passes = history(base, replace(REWROTE, single_keys=True))
+    assert resolve(passes, 2, table="t").mode == "upsert"
+    append = snapshot(1, None, mark=watermark(10, 20), total_records=30)
+    assert resolve(history(append, REWROTE), 2, table="t").mode == "append"
+
+
+def test_rows_may_have_one_key_where_other_writers_rewrote_some_or_expired() -> None:
+    base = ours(1, None, "append", total_records=30)
+    deleted = snapshot(3, 2, "delete", added_position_deletes=1)
+    emptied = snapshot(4, 3, "overwrite", added_records=0, deleted_records=9)
+    again = replace(REWROTE, snapshot_id=5, parent_id=4)
+    line = history(base, REWROTE, deleted, emptied, again)
+    assert doubted_keys(line, 5) == (5, 2)
+    assert doubted_keys(line, 4) == (2,)
+    assert doubted_keys(history(base, replace(deleted, parent_id=1)), 3) == ()
+    assert doubted_keys(history(base, deleted, emptied), 4) == (3,)
+
+
+def test_an_expired_writer_that_may_have_doubled_a_key_is_not_believed() -> None:
+    base = ours(1, None, "append", total_records=31, total_position_deletes=1)
+    head = snapshot(4, 3, "replace", total_records=31, total_position_deletes=1)
+    for single in (None, False):
+        value = history(
+            base,
+            replace(head, single_keys=single),
+            tagged_id=1,
+            mirror=base.watermark_text,
+        )
+        with pytest.raises(WatermarkMissing) as caught:
+            resolve(value, 4, table="t")
+        assert caught.value.message == (
+            "t: snapshots between 4 and its watermark were expired, and after snapshots that expired a key may have two rows; "
+            "roll back to a snapshot that carries a watermark, or create the table again from its topic."
+        )

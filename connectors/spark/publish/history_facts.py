@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from connectors.spark.metadata import (
     FileBounds,
@@ -49,6 +50,9 @@ class SparkEvidence:
     def live_rows(self, snapshot_id: int) -> int | None:
         return self._once(("rows", snapshot_id), lambda: self._live_rows(snapshot_id))
 
+    def single_keys(self, snapshot_id: int, key: tuple[int, ...]) -> bool | None:
+        return self._once(("keys", snapshot_id), lambda: self._single_keys(snapshot_id, key))
+
     def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
         return self._once(
             ("reach", snapshot_id, below), lambda: self._reach(snapshot_id, below)
@@ -73,6 +77,16 @@ class SparkEvidence:
         if deletes.where(f"content = {_EQUALITY_DELETES}").count():
             return None
         return version.table(name).count()
+
+    def _single_keys(self, snapshot_id: int, key: tuple[int, ...]) -> bool:
+        loaded = load_table(self.session, self.table)
+        schema = loaded.schemas().get(loaded.snapshot(snapshot_id).schemaId())
+        names = (schema.findColumnName(field_id).replace("`", "``") for field_id in key)
+        rows = self.session.read.option("versionAsOf", snapshot_id).table(
+            identifier(self.table)
+        )
+        keys = rows.select(F.struct(*(F.col(f"`{name}`") for name in names)).alias("key"))
+        return keys.groupBy("key").count().where("count > 1").isEmpty()
 
     def _reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
         # The table of a transaction does not scan.
