@@ -23,6 +23,7 @@ from planner.sql_text import identifier, literal
 from proxy.engine.engine import Engine, StoreAccess
 from proxy.engine.relations import Relation
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
+from thermocline.cold_keys import EngineChanges
 from thermocline.config.settings import Settings
 
 _NAME = "cold"
@@ -127,6 +128,15 @@ class EngineColdRows:
         return rows.cast(
             pa.schema([pa.field(name, kinds.field(name).type) for name in present])
         )
+
+    @contextlib.contextmanager
+    def changes(self, schema: pa.Schema) -> Iterator[EngineChanges]:
+        segments = self._engine.segments
+        name = segments.create(schema)
+        try:
+            yield EngineChanges(self._engine, name, schema, self._now())
+        finally:
+            segments.drop(name)
 
     def _now(self) -> Relation:
         return Relation(_NAME, self._schema, (self._store.scan(self._cold),))
