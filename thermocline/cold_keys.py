@@ -30,13 +30,14 @@ _COLD, _CHANGES = "cold", "changes"
 class EngineChanges:
     """``connectors.verification.keyed.KeyedChanges`` in a table of the engine, which the caller drops.
 
-    ``schema`` is what it has of a change. ``cold`` is named ``cold``, and has the columns of the key under the same names.
+    ``schema`` is what it has of a change, with the names of ours for the columns ``key`` of ``cold``, which is named so.
     """
 
     engine: Engine
     segment: str
     schema: pa.Schema
     cold: Relation
+    key: Sequence[str]
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[Callable[[pa.RecordBatch], None]]:
@@ -86,24 +87,19 @@ class EngineChanges:
             )
 
     @property
-    def _columns(self) -> list[str]:
-        return list(self.schema.names[:-2])
-
-    @property
     def _names(self) -> str:
-        """Our names for the columns of the key: theirs may be any."""
-        return ", ".join(f"k{at}" for at in range(len(self._columns)))
+        return ", ".join(self.schema.names[:-2])
 
     @property
     def _keys(self) -> str:
-        return ", ".join(
-            f"{identifier(name)} AS k{at}" for at, name in enumerate(self._columns)
-        )
+        """The key's columns of cold under names of ours: theirs may be any."""
+        names = zip(self.key, self.schema.names, strict=False)
+        return ", ".join(f"{identifier(theirs)} AS {ours}" for theirs, ours in names)
 
     def _inside(self, compared: Sequence[OffsetRange]) -> str:
         """Return the SELECT of the changes that count: retention may have removed newer ones than others since they were read."""
         where = _is_inside(f"{CODE} // 2", compared)
-        rows = f"SELECT {self._keys}, {KAFKA_PARTITION} AS p, {CODE} FROM {_CHANGES}"  # noqa: S608
+        rows = f"SELECT {self._names}, {KAFKA_PARTITION} AS p, {CODE} FROM {_CHANGES}"  # noqa: S608
         return f"SELECT * FROM ({rows}) WHERE {where}"  # noqa: S608
 
     def _run(self, sql: str) -> Iterator[tuple[int, ...]]:

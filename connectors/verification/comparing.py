@@ -31,6 +31,7 @@ from planner.verification.window import Window
 
 if TYPE_CHECKING:
     from connectors.verification.keyed import KeyedChanges
+    from planner.seam.keys import Upsert
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class ColdRows(Protocol):
         Raises SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
         """
 
-    def changes(self, schema: pa.Schema) -> AbstractContextManager[KeyedChanges]:
-        """Make room for changes of a keyed table beside its rows; ``schema``: ``connectors.verification.keyed.change_columns``."""
+    def changes(self, upsert: Upsert) -> AbstractContextManager[KeyedChanges]:
+        """Make room for changes of a keyed table beside its rows."""
 
 
 _KEY_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET)

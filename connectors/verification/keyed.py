@@ -43,8 +43,9 @@ CODE = "code"
 
 
 def change_columns(schema: TableSchema, upsert: Upsert) -> pa.Schema:
-    """Return what is remembered of a change: the columns of its key, its partition and its code."""
-    keys = [pa.field(each.name, each.type) for each in upsert.columns(schema)]
+    """Return what is remembered of a change: the columns of its key under names of ours, its partition and its code."""
+    columns = enumerate(upsert.columns(schema))
+    keys = [pa.field(f"k{index}", each.type) for index, each in columns]
     numbers = [pa.field(KAFKA_PARTITION, pa.int32()), pa.field(CODE, pa.int64())]
     return pa.schema([*keys, *numbers])
 

@@ -27,7 +27,6 @@ from connectors.verification.keyed import (
     KeyedChanges,
     MissingComparer,
     Suspicion,
-    change_columns,
 )
 from planner.errors import BadBinding, Inconsistent, OffsetsExpired, ShapeMismatch
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -130,8 +129,7 @@ class Verification:
         if pin.binding.upsert is None:
             uncompared = tuple(self._compare(tally, pin, pin.watermark, compared, Comparer))
         else:
-            schema = change_columns(pin.schema, pin.binding.upsert)
-            with self.cold_rows.changes(schema) as changes:
+            with self.cold_rows.changes(pin.binding.upsert) as changes:
                 uncompared = tuple(
                     self._compare_keys(tally, pin, pin.watermark, compared, changes)
                 )

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from planner.offsets import OffsetRange
+from planner.schema import Column
 from planner.seam.watermark import Outcomes
 from planner.verification.findings import Fault, Kind, Report
 from tests.fixtures.verified_keys import BINDING, VerifiedKeys
@@ -23,10 +24,12 @@ def keys_of(tmp_path: Path) -> Iterator[Make]:
     """Build a keyed table: ``keys_of(partitions=2, on_error="skip")``."""
     made: list[VerifiedKeys] = []
 
-    def make(partitions: int = 1, **binding: object) -> VerifiedKeys:
+    def make(
+        partitions: int = 1, kind: type[VerifiedKeys] = VerifiedKeys, **binding: object
+    ) -> VerifiedKeys:
         root = tmp_path / str(len(made))
         root.mkdir()
-        made.append(VerifiedKeys(root, replace(BINDING, **binding), partitions))  # type: ignore[arg-type]
+        made.append(kind(root, replace(BINDING, **binding), partitions))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
@@ -121,8 +124,9 @@ def test_two_rows_of_a_key_are_found_even_below_the_log_start(keys: VerifiedKeys
     assert messages(report) == ["partition 0, offset 2: cold has 2 rows of one key"]
     assert report.findings[0].kind is Kind.DUPLICATE_KEY
     keys.log.delete_records("flows", 0, 3)
+    keys.foreign(lambda row: row["id"] == 2, lambda row: row | {"id": 1, "kafka_offset": 2})
     report = keys.verify()
-    assert messages(report) == ["partition 0, offset 2: cold has 2 rows of one key"]
+    assert messages(report) == ["partition 0, offset 2: cold has 3 rows of one key"]
     assert report.unchecked == (
         "partition 0, offsets 0 to 2: the log starts at 3, so only that no key is there twice",
     )
@@ -299,6 +303,71 @@ def test_a_column_of_the_key_may_be_renamed(keys: VerifiedKeys) -> None:
     keys.put_row(1, "new")
     keys.publish_changes(lose={1})
     assert faults_of(keys) == [(Kind.MISSING, OffsetRange(0, 2, 3))]
+
+
+class Composite(VerifiedKeys):
+    """Its key is of every kind of value that another engine may take for another one."""
+
+    columns = (
+        Column(0, "code", pa.uuid()),
+        Column(0, "p", pa.string()),
+        Column(0, "n", pa.decimal128(20, 3)),
+        Column(0, "day", pa.date32()),
+        Column(0, "t", pa.timestamp("us", tz="UTC")),
+        Column(0, "raw", pa.binary()),
+        Column(0, "state", pa.string()),
+        Column(0, "load", pa.float64()),
+    )
+    key = ("code", "p", "n", "day", "t", "raw")
+
+
+def test_keys_of_many_kinds_are_joined(keys_of: Make) -> None:
+    keys = keys_of(kind=Composite)
+    one = {
+        "code": "00000000-0000-0000-0000-0000000000ff",
+        "p": "a",
+        "n": 1,
+        "day": "2026-01-01",
+        "t": "2026-01-01T00:00:00Z",
+        "raw": "0001",
+    }
+    others = [
+        one | {"code": "ff000000-0000-0000-0000-000000000000"},
+        one | {"p": "A"},
+        one | {"p": "a "},
+        one | {"p": ""},
+        one | {"n": 1.001},
+        one | {"day": "2026-01-02"},
+        one | {"t": "2026-01-01T00:00:00.000001Z"},
+        one | {"raw": "0000"},
+    ]
+    for key in (one, *others):
+        keys.put_row(key, "new")
+    keys.publish_changes()
+    keys.put_row(one, "again")
+    keys.drop_row(others[0])
+    keys.publish_changes()
+    report = keys.verify()
+    assert (report.findings, report.cold_rows) == ((), 8)
+    assert report.outcomes == Outcomes(rows=8, deletes=1, superseded=2)
+    keys.foreign(lambda row: row["p"] == "A", lambda row: row | {"p": "a "})
+    assert [(each.kind, each.rows) for each in keys.verify().findings] == [
+        (Kind.DUPLICATE_KEY, 2)
+    ]
+
+
+def test_a_record_that_a_person_gave_up_is_no_change(keys: VerifiedKeys) -> None:
+    keys.put_row(1, "old")
+    keys.put(b"no JSON, and no key")
+    skipped = keys.put_row(1, "new")
+    keys.skip((0, 1), (0, skipped))
+    keys.publish_changes()
+    report = keys.verify()
+    assert (report.findings, report.decisions) == (
+        (),
+        ("record skipped: partition 0, offset 1", "record skipped: partition 0, offset 2"),
+    )
+    assert report.outcomes == Outcomes(rows=1, skipped=2)
 
 
 def test_only_what_was_tiered_since_is_compared(keys: VerifiedKeys) -> None:
