@@ -12,6 +12,7 @@ from connectors.iceberg.audit import Auditor, TableAudit
 from connectors.iceberg.file_access import EngineCalls
 from connectors.iceberg.store import IcebergStore
 from connectors.verification.comparing import ColdCount
+from connectors.verification.keyed import change_columns
 from planner.covering import PartitionRows, RowsOfHead, boundaries
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
@@ -19,10 +20,12 @@ from planner.ports import ColdStore, SqlRelation
 from planner.schema import Column, TableSchema
 from planner.seam.boundary import time_us
 from planner.seam.cut import ColdSlice
+from planner.seam.keys import Upsert
 from planner.sql_text import identifier, literal
 from proxy.engine.engine import Engine, StoreAccess
 from proxy.engine.relations import Relation
 from thermocline.catalog_access import catalog_roots, engine_ca_file, engine_secrets
+from thermocline.cold_keys import EngineChanges
 from thermocline.config.settings import Settings
 
 _NAME = "cold"
@@ -127,6 +130,16 @@ class EngineColdRows:
         return rows.cast(
             pa.schema([pa.field(name, kinds.field(name).type) for name in present])
         )
+
+    @contextlib.contextmanager
+    def changes(self, upsert: Upsert) -> Iterator[EngineChanges]:
+        segments, schema = self._engine.segments, change_columns(self._schema, upsert)
+        name = segments.create(schema)
+        try:
+            key = [column.name for column in upsert.columns(self._schema)]
+            yield EngineChanges(self._engine, name, schema, self._now(), key)
+        finally:
+            segments.drop(name)
 
     def _now(self) -> Relation:
         return Relation(_NAME, self._schema, (self._store.scan(self._cold),))

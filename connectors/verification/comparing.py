@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,10 @@ from planner.verification.coverage import TieredSegment
 from planner.verification.findings import Fault, ForeignChange, Kind, span_text
 from planner.verification.rows import Keyed, compare_rows, without
 from planner.verification.window import Window
+
+if TYPE_CHECKING:
+    from connectors.verification.keyed import KeyedChanges
+    from planner.seam.keys import Upsert
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,12 @@ class ColdRows(Protocol):
         Raises SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
         """
 
+    def changes(self, upsert: Upsert) -> AbstractContextManager[KeyedChanges]:
+        """Make room for changes of a keyed table beside its rows."""
+
 
 _KEY_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET)
+UNDECODED = "the records do not decode, yet the watermark is above them under error policy fail"
 #: Files named with a finding.
 MAX_NAMED_FILES = 3
 
@@ -82,12 +91,15 @@ class ColdSide:
     ) -> None:
         """Add a finding for each run of sorted keys."""
         for offsets in window.spans(keys):
-            if tally.is_full:  # a finding looks at every file
-                tally.more[kind] += len(offsets)
-                continue
-            files = [file.name for file in self.audit.files if file.may_hold(offsets)]
-            text, named = f"{span_text(offsets)}: {message}", tuple(files[:MAX_NAMED_FILES])
-            tally.add(Fault(kind, text, offsets, len(offsets), files=named))
+            text = f"{span_text(offsets)}: {message}"
+            self.note(tally, Fault(kind, text, offsets, len(offsets)))
+
+    def note(self, tally: FaultTally, fault: Fault) -> None:
+        """Add a finding, with the files that may have its rows."""
+        if fault.offsets is not None and not tally.is_full:  # it looks at every file
+            files = [file.name for file in self.audit.files if file.may_hold(fault.offsets)]
+            fault = replace(fault, files=tuple(files[:MAX_NAMED_FILES]))
+        tally.add(fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,7 @@ class Comparer:
         if pin.binding is None or pin.watermark is None:
             raise ValueError(f"{pin.table} is not bound to a topic")
         self._cold, audit = cold, cold.audit
+        self._pin = pin
         self._skipped = pin.watermark.skipped
         self._compacted = extent.compacted
         self._foreign = tuple(
@@ -155,6 +168,10 @@ class Comparer:
                     f"columns {', '.join(left)} at {where}: nobody knows with which schema they were tiered",
                 )
 
+    def fetching(self) -> AbstractContextManager[object]:
+        """Enter for a fetch; an error out of it means that its windows do not count."""
+        return nullcontext()
+
     def compare(self, window: Window, records: pa.Table, tally: FaultTally) -> None:
         keys = window.keys(records)
         # Joined as booleans: the values themselves are a hundred megabytes.
@@ -186,7 +203,7 @@ class Comparer:
         find(
             self._unaccounted(keys, tombstones, skipped, expected.keys, expired),
             Kind.OUTCOME,
-            "the records do not decode, yet the watermark is above them under error policy fail",
+            UNDECODED,
         )
         find(
             self._faults(window, missing, expected, tally, deleted=True),
@@ -215,17 +232,18 @@ class Comparer:
             return rows, window.keys(rows.slice(0, 0))
         return rows.filter(pc.invert(old)), window.keys(rows.filter(old))
 
-    def _projected(self, rows: pa.Table) -> pa.Table:
+    def _projected(self, rows: pa.Table, columns: Sequence[Column] = ()) -> pa.Table:
         """Read rows by field id, as cold does: a column added after they were tiered is null."""
         arrays = []
-        for column in self._columns:
+        columns = columns or self._columns
+        for column in columns:
             tiered = self._tiered.get(column.field_id)
             if tiered is None:
                 arrays.append(pa.nulls(rows.num_rows, column.type))
                 continue
             array = rows[tiered.name].combine_chunks()
             arrays.append(array if array.type.equals(column.type) else array.cast(column.type))
-        return pa.table(arrays, [column.name for column in self._columns])
+        return pa.table(arrays, [column.name for column in columns])
 
     def _with_row(
         self, window: Window, keys: pa.Array, records: pa.Table, missing: pa.Array

@@ -6,8 +6,9 @@ is right and wrong; this reads, in order, and gathers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,19 +22,39 @@ from connectors.verification.comparing import (
     Extent,
     FaultTally,
 )
-from planner.errors import BadBinding, Inconsistent, OffsetsExpired, not_for_keyed
-from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, shell_word
+from connectors.verification.keyed import (
+    ChangeComparer,
+    KeyedChanges,
+    MissingComparer,
+    Suspicion,
+)
+from planner.errors import BadBinding, Inconsistent, OffsetsExpired, ShapeMismatch
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import DecoderFactory, Log, TopicSource
 from planner.schema import RAW_SCHEMA
 from planner.seam.binding import Binding
-from planner.seam.cut import LogBounds, Pin, check_topic
+from planner.seam.cut import Pin, check_same_changes, check_topic
 from planner.seam.watermark import Watermark
-from planner.verification.chain import carriers, check_chain, decisions, start_since
-from planner.verification.coverage import CoveragePlan, plan_coverage, segments
+from planner.verification.chain import (
+    carriers,
+    check_chain,
+    decisions,
+    start_since,
+    tierings,
+)
+from planner.verification.coverage import (
+    CoveragePlan,
+    TieredSegment,
+    plan_coverage,
+    segments,
+)
 from planner.verification.findings import Coverage, Fault, Kind, Report, span_text
 from planner.verification.rows import repeats
 from planner.verification.window import Window, plan_fetches
+
+#: Makes the comparer of one segment.
+ComparerFactory = Callable[[ColdSide, DecoderFactory, Pin, TieredSegment, Extent], Comparer]
 
 
 class Progress(Protocol):
@@ -67,12 +88,14 @@ class Verification:
 
     def __post_init__(self) -> None:
         self.cold = ColdSide(self.audit, self.cold_rows)
+        #: By partition, where the log began when retention was seen to remove offsets of a fetch.
+        self._removed: dict[int, int] = {}
 
     def run(self) -> Report:
         """Check everything that can be.
 
         Raises:
-            RequestError: the table is not bound, or keyed.
+            RequestError: the table is not bound.
             Unavailable, SnapshotExpired: a system did not answer, or a file is gone; there is no result then.
         """
         tally = FaultTally()
@@ -83,28 +106,33 @@ class Verification:
                 tally.add(finding)
         pin = self.audit.pin
         if isinstance(pin, Inconsistent):
-            tally.add(Fault(Kind.REFUSED, pin.message))
-            refused = CoveragePlan((), (), ("the rows: see the refusal",))
-            return self._report(tally, None, refused, 0)
+            return self._refused(tally, None, pin)
         if pin.watermark is None or pin.binding is None:
             raise BadBinding(
                 f"{pin.table}: the table is not bound to a topic, so there is nothing to verify it against.",
                 table=str(pin.table),
             )
-        if pin.binding.upsert is not None:
-            way = f"where its rows are in doubt, `thermocline rebuild {shell_word(pin.table)}` replaces all of them"
-            raise not_for_keyed(pin.table, "to compare a row for each offset", way)
+        try:
+            check_same_changes(pin)
+        except ShapeMismatch as verdict:
+            return self._refused(tally, pin, verdict)
         plan = self._with_unchecked(self._plan(pin.watermark, pin.binding), pin.watermark)
         for finding in plan.findings:
             tally.add(finding)
         counts = self.cold_rows.counts()
         self._check_counts(tally, counts, pin.watermark)
-        is_whole = self.extent.since_ms is None
+        is_whole = self.extent.since_ms is None and pin.binding.upsert is None
         cold_only = list(_cold_only(plan.coverage, counts)) if is_whole else []
         compared = [each.compared for each in plan.coverage]
         self.progress.start(sum(map(len, (*compared, *cold_only))))
         self._check_cold_only(tally, cold_only)
-        uncompared = tuple(self._compare(tally, pin, pin.watermark, plan))
+        if pin.binding.upsert is None:
+            uncompared = tuple(self._compare(tally, pin, pin.watermark, compared, Comparer))
+        else:
+            with self.cold_rows.changes(pin.binding.upsert) as changes:
+                uncompared = tuple(
+                    self._compare_keys(tally, pin, pin.watermark, compared, changes)
+                )
         plan = replace(plan, unchecked=plan.unchecked + uncompared)
         return self._report(tally, pin, plan, sum(each.rows for each in counts))
 
@@ -125,8 +153,9 @@ class Verification:
     def _with_unchecked(self, plan: CoveragePlan, mark: Watermark) -> CoveragePlan:
         notes = list(plan.unchecked)
         if not self.extent.with_values:
-            notes.append("values: only which offsets have a row was asked for")
-        if self.extent.compacted:
+            which = "keys" if mark.key else "offsets"
+            notes.append(f"values: only which {which} have a row was asked for")
+        if self.extent.compacted and not mark.key:
             notes.append(
                 "the topic is compacted: rows whose records the log cleaner removed are in cold only"
             )
@@ -182,16 +211,46 @@ class Verification:
     # --- cold and log ---
 
     def _compare(
-        self, tally: FaultTally, pin: Pin, mark: Watermark, plan: CoveragePlan
+        self,
+        tally: FaultTally,
+        pin: Pin,
+        mark: Watermark,
+        compared: Sequence[OffsetRange],
+        comparer_of: ComparerFactory,
     ) -> Iterator[str]:
-        """Compare everything that the log retains; yield what could not be compared."""
-        chain = carriers(self.audit.facts.history, self.audit.facts.head or 0)
-        compared = tuple(each.compared for each in plan.coverage if len(each.compared))
-        for segment in segments(compared, chain, self.audit.schema_ids):
-            comparer = Comparer(self.cold, self.decoder_for, pin, segment, self.extent)
+        """Compare ``compared`` with the log, one range per partition; yield what could not be compared."""
+        chain = tierings(carriers(self.audit.facts.history, self.audit.facts.head or 0))
+        ranges = tuple(each for each in compared if len(each))
+        for segment in segments(ranges, chain, self.audit.schema_ids):
+            comparer = comparer_of(self.cold, self.decoder_for, pin, segment, self.extent)
             yield from comparer.unchecked
             for group in plan_fetches(segment.ranges, self.extent.fetch_offsets):
                 yield from self._compare_group(tally, comparer, mark, group)
+
+    def _compare_keys(
+        self,
+        tally: FaultTally,
+        pin: Pin,
+        mark: Watermark,
+        compared: Sequence[OffsetRange],
+        changes: KeyedChanges,
+    ) -> Iterator[str]:
+        """Compare the newest changes of all keys with the rows of cold; yield what could not be compared."""
+        yield from self._compare(
+            tally, pin, mark, compared, partial(ChangeComparer, changes=changes)
+        )
+        left = tuple(_retained(compared, self._removed))
+        count = changes.count(left)
+        tally.outcomes = tally.outcomes.folded(count.rows, count.deletes)
+        is_compacted = self.extent.compacted
+        suspicion = Suspicion.of(
+            changes.suspects(left), self.cold, tally, is_compacted=is_compacted
+        )
+        yield from suspicion.notes(count)
+        if suspicion.missing:
+            again = partial(MissingComparer, places=suspicion.places)
+            self.progress.start(sum(map(len, (*compared, *suspicion.ranges))))
+            yield from self._compare(tally, pin, mark, suspicion.ranges, again)
 
     def _compare_group(
         self,
@@ -205,12 +264,15 @@ class Verification:
             # Only a fetch that came to its end is reliable.
             group_tally = FaultTally()
             try:
-                for window, records in self._windows(comparer, mark, group):
-                    comparer.compare(window, records, group_tally)
-                    self.progress.advance(sum(map(len, window.ranges)))
+                with comparer.fetching():
+                    for window, records in self._windows(comparer, mark, group):
+                        comparer.compare(window, records, group_tally)
+                        self.progress.advance(sum(map(len, window.ranges)))
             except OffsetsExpired:
                 bounds = self.log.measure([mark.address])[mark.address]
-                left = _retained(group, bounds)
+                starts = {each.partition: each.log_start for each in bounds.partitions}
+                self._removed |= {each.partition: starts[each.partition] for each in group}
+                left = tuple(_retained(group, starts))
                 if left == group:
                     raise
                 yield from _expired(group, left)
@@ -230,6 +292,12 @@ class Verification:
         return windows(
             batches, group, max_rows=self.extent.window_rows, max_bytes=self.extent.window_bytes
         )
+
+    def _refused(self, tally: FaultTally, pin: Pin | None, verdict: Inconsistent) -> Report:
+        """Report what readers would be told; ``pin`` None: they would be refused each statement."""
+        tally.add(Fault(Kind.REFUSED, verdict.message))
+        nothing = CoveragePlan((), (), ("the rows: see the refusal",))
+        return self._report(tally, pin, nothing, 0)
 
     def _report(
         self, tally: FaultTally, pin: Pin | None, plan: CoveragePlan, cold_rows: int
@@ -264,13 +332,12 @@ def _cold_only(
                 yield OffsetRange(each.partition, each.first, stop)
 
 
-def _retained(group: tuple[OffsetRange, ...], bounds: LogBounds) -> tuple[OffsetRange, ...]:
-    starts = {each.partition: each.log_start for each in bounds.partitions}
-    return tuple(
-        OffsetRange(item.partition, max(item.start, starts[item.partition]), item.stop)
-        for item in group
-        if starts[item.partition] < item.stop
-    )
+def _retained(group: Sequence[OffsetRange], starts: Mapping[int, int]) -> Iterator[OffsetRange]:
+    """Yield what is left of ranges; ``starts`` are those of the log, where it has moved."""
+    for item in group:
+        start = max(item.start, starts.get(item.partition, 0))
+        if start < item.stop:
+            yield OffsetRange(item.partition, start, item.stop)
 
 
 def _expired(group: Iterable[OffsetRange], left: Iterable[OffsetRange]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.offsets import OffsetVector
-from planner.seam.snapshots import History, Snapshot
+from planner.seam.snapshots import History, Snapshot, live_rows
 from planner.seam.watermark import Watermark, readable_watermark
 from planner.verification.findings import Fault, Kind
 
@@ -22,6 +22,12 @@ class Carrier:
     snapshot: Snapshot
     watermark: Watermark
 
+    @property
+    def replaces_all(self) -> bool:
+        """Whether all rows of the snapshot are those that it added: of a keyed table's rebuild, or its first publish."""
+        added = self.snapshot.count("added-records") or 0
+        return bool(self.watermark.key) and live_rows(self.snapshot) == added
+
 
 def carriers(history: History, head: int) -> tuple[Carrier, ...]:
     """Return the readable carriers of the ancestry, newest first. A text on a ``replace`` is a copy."""
@@ -31,6 +37,14 @@ def carriers(history: History, head: int) -> tuple[Carrier, ...]:
         if snapshot.operation != "replace"
         and (mark := readable_watermark(snapshot.watermark_text)) is not None
     )
+
+
+def tierings(chain: Sequence[Carrier]) -> tuple[Carrier, ...]:
+    """Return those of ``carriers``, newest first, that may have tiered a row of the first: none before one that replaced all."""
+    for count, carrier in enumerate(chain, 1):
+        if carrier.replaces_all:
+            return tuple(chain[:count])
+    return tuple(chain)
 
 
 def check_chain(history: History, head: int) -> tuple[Fault, ...]:
@@ -149,7 +163,8 @@ def _check_link(newer: Carrier, older: Carrier) -> Iterator[Fault]:
                 f"goes back in partition {partition}, from {offset} to {mark.offset(partition)}"
             )
     advanced = sum(offset - before.offset(partition) for partition, offset in mark.next)
-    if mark.outcomes.records > advanced:
+    # A rebuild reads the whole log again.
+    if mark.outcomes.records > advanced and not newer.replaces_all:
         yield wrong(
             f"counts {mark.outcomes.records} records in {advanced} offsets more than snapshot "
             f"{older.snapshot.snapshot_id}"
@@ -170,7 +185,7 @@ def _is_later(mark: Watermark, before: Watermark) -> bool:
 
 def _check_counts(carrier: Carrier) -> Iterator[Fault]:
     added = carrier.snapshot.count("added-records") or 0
-    if carrier.snapshot.operation != "append":
+    if carrier.snapshot.operation != "append" and not carrier.watermark.key:
         # Retention writes what is left of a file anew, and adds no row.
         added = max(0, added - (carrier.snapshot.count("deleted-records") or 0))
     rows = carrier.watermark.outcomes.rows

@@ -8,7 +8,7 @@ The chain of watermarks tells which snapshot tiered an offset, and so its schema
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.offsets import OffsetRange, OffsetVector
@@ -63,7 +63,7 @@ def plan_coverage(
         if start > floor:
             unchecked.append(
                 f"partition {partition}, offsets {floor} to {start - 1}: the log starts at {own.log_start}, so "
-                f"only that no row is there twice"
+                f"only that no {'key' if mark.key else 'row'} is there twice"
             )
         if since is not None and (later := since.get(partition)) is not None and later > start:
             start = min(later, stop)
@@ -112,15 +112,7 @@ def segments(
     result: list[TieredSegment] = []
     begins = {item.partition: item.start for item in compared}
     ends = {item.partition: item.stop for item in compared}
-    # Offsets of the oldest retained carrier were tiered by earlier commits, and perhaps by itself.
-    oldest: list[tuple[Watermark, int | None, str | None]] = [
-        (carrier.watermark, None, None) for carrier in chain[-1:]
-    ]
-    others = (
-        (carrier.watermark, schema_ids[carrier.snapshot.snapshot_id], carrier.watermark.shape)
-        for carrier in reversed(chain[:-1])
-    )
-    steps = itertools.groupby([*oldest, *others], key=lambda step: step[1:])
+    steps = itertools.groupby(_steps(chain, schema_ids), key=lambda step: step[1:])
     for (schema_id, shape), group in steps:
         newest = list(group)[-1][0]
         ranges = []
@@ -132,3 +124,16 @@ def segments(
         if ranges:
             result.append(TieredSegment(tuple(ranges), schema_id, shape, newest.skipped))
     return tuple(result)
+
+
+def _steps(
+    chain: Sequence[Carrier], schema_ids: Mapping[int, int]
+) -> Iterator[tuple[Watermark, int | None, str | None]]:
+    """Yield each carrier's watermark with the schema and shape of the rows it added, oldest first."""
+    for carrier in reversed(chain):
+        if carrier is chain[-1] and not carrier.replaces_all:
+            # Its offsets were tiered by earlier commits, and perhaps by itself.
+            yield carrier.watermark, None, None
+        else:
+            schema_id = schema_ids[carrier.snapshot.snapshot_id]
+            yield carrier.watermark, schema_id, carrier.watermark.shape

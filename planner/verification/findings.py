@@ -26,6 +26,10 @@ class Kind(StrEnum):
     COUNT = "count"
     LOG = "log"
     REFUSED = "refused"
+    #: Of keyed tables.
+    STALE = "stale"
+    UNDELETED = "undeleted"
+    DUPLICATE_KEY = "duplicate key"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,12 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from connectors.decoding.registry import decoder_for
-from connectors.iceberg.audit import Auditor
 from connectors.iceberg.create import NewTable, create_table
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.iceberg.single_keys import single_keys
 from connectors.iceberg.store import IcebergStore
 from connectors.repairs import accepting, covering, moving_shape
 from connectors.spark.lake.opened import refuse_keyed
-from connectors.verification.run import Verification
 from planner.covering import PartitionRows, RowsOfHead
 from planner.errors import (
     BadBinding,
@@ -37,13 +34,10 @@ from planner.seam.binding import Binding
 from planner.seam.cut import cold_cut
 from planner.seam.watermark import format_watermark
 from planner.tiering.plan import TieringBudget, plan_tiering
-from proxy.engine.engine import Engine
-from tests.doubles.log import MemoryLog
 from tests.fixtures.cold import replace_files
 from tests.harness.builders import FLOWS, bounds, watermark
 from tests.harness.keyed_log import KEYED, KEYED_COLUMNS
 from tests.harness.published import publish
-from thermocline.cold_rows import EngineColdRows
 
 _KEYED_ONLY = "is not for a keyed table, which has the newest row of each key alone"
 
@@ -111,23 +105,6 @@ def test_rows_of_another_writer_cannot_be_let_stay(devices: Devices) -> None:
     assert caught.value.message == (
         f"lake.net.flows: to let rows of another writer stay {_KEYED_ONLY}; roll the table back to the snapshot before it, and "
         f"write such rows to the topic."
-    )
-
-
-def test_verify_compares_no_keyed_table(devices: Devices) -> None:
-    (devices.root / "spill").mkdir()
-    roots = [str(devices.root / "warehouse")]
-    with (
-        closing(Engine(storage_roots=roots, spill_dir=devices.root / "spill")) as engine,
-        closing(Auditor(devices.catalogs)) as auditor,
-    ):
-        audit = auditor.audit(FLOWS)
-        cold = EngineColdRows(engine, devices.store, audit)
-        with pytest.raises(NotForKeyedTables) as caught:
-            Verification(audit, MemoryLog(), cold, decoder_for).run()
-    assert caught.value.message == (
-        f"lake.net.flows: to compare a row for each offset {_KEYED_ONLY}; where its rows are in doubt, `thermocline rebuild "
-        f"lake.net.flows` replaces all of them."
     )
 
 

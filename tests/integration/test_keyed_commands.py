@@ -86,6 +86,8 @@ def test_a_table_whose_changes_were_lost_is_rebuilt(cli_site: CliSite, kafka: Ka
     document = json.loads(out)
     assert (document["rows"], document["deletes"], document["superseded"]) == (4, 0, 0)
     assert rows(cli_site) == ['"b","new"', '"c","kept"', '"d","new"', '"e","kept"']
+    code, out, _ = cli_site.run("verify", "lake.shop.devices")
+    assert code == 0, out
     put(kafka, topic, b=None, c="newest")
     assert rows(cli_site) == ['"c","newest"', '"d","new"', '"e","kept"']
     code, out, err = cli_site.run("tier", "--once", "lake.shop.devices")

@@ -89,3 +89,9 @@ def test_a_keyed_table_is_its_newest_rows_before_between_and_after_publishes(
     assert (code, err) == (0, "")
     [status] = json.loads(out)
     assert (status["error"], status["lag"]) == (None, 0)
+    code, out, err = cli_site.run("verify", "lake.net.devices")
+    assert (code, err) == (0, ""), out + err
+    assert out.partition("  no faults: ")[2] == (
+        "all of 13 offsets below the watermark compared with the log value by value; 4 rows, 3 deletes, 6 superseded, "
+        "0 tombstones, 0 skipped; 4 rows in cold\n"
+    )

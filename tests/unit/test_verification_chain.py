@@ -12,6 +12,7 @@ from planner.verification.chain import (
     decisions,
     foreign_changes,
     start_since,
+    tierings,
 )
 from planner.verification.findings import Kind
 from tests.harness.builders import snapshot, watermark
@@ -63,6 +64,53 @@ def test_what_retention_writes_anew_is_no_row_that_was_added() -> None:
         Snapshot(3, 2, 3, "overwrite", {SUMMARY_KEY: format_watermark(aged), **counts}),
     )
     assert check_chain(value, 3) == ()
+
+
+def keyed(offset: int, prev: int | None, **changes: object) -> Watermark:
+    return replace(mark(offset, prev, **changes), key=(4,))
+
+
+def rebuilt(after: Watermark) -> History:
+    """A keyed table of 8 rows with one more publish, and then a rebuild of 9 rows with the watermark ``after``."""
+    counts: dict[str, Any] = {"added_records": 9, "deleted_records": 14, "total_records": 9}
+    after = replace(after, run="rebuild")
+    return history(
+        snapshot(1, None, mark=keyed(0, None), total_records=0),
+        snapshot(
+            2,
+            1,
+            mark=keyed(10, 1, outcomes=Outcomes(rows=8, superseded=2)),
+            added_records=8,
+            total_records=8,
+        ),
+        snapshot(
+            3,
+            2,
+            "overwrite",
+            mark=keyed(15, 2, outcomes=Outcomes(rows=4, deletes=1)),
+            added_records=4,
+            total_records=12,
+            total_position_deletes=5,
+        ),
+        snapshot(4, 3, "overwrite", mark=after, **counts),
+    )
+
+
+def test_a_rebuild_reads_records_again_and_its_rows_are_those_it_added() -> None:
+    value = rebuilt(keyed(15, 3, outcomes=Outcomes(rows=9, superseded=5, deletes=1)))
+    assert check_chain(value, 4) == ()
+    assert messages(rebuilt(keyed(15, 3, outcomes=Outcomes(rows=8))), 4) == [
+        "snapshot 4 added 9 rows, its watermark text counts 8"
+    ]
+
+
+def test_rows_are_of_no_publish_before_one_that_replaced_all() -> None:
+    value = rebuilt(keyed(15, 3, outcomes=Outcomes(rows=9)))
+    for head, expected in ((4, [4]), (3, [3, 2]), (2, [2]), (1, [1])):
+        line = tierings(carriers(value, head))
+        assert [carrier.snapshot.snapshot_id for carrier in line] == expected
+    of_records = tierings(carriers(chain(), 3))
+    assert [carrier.snapshot.snapshot_id for carrier in of_records] == [3, 2, 1]
 
 
 def test_a_table_without_watermarks_has_none_either() -> None:

@@ -22,6 +22,13 @@ def test_all_from_the_log_start_to_the_watermark_is_compared() -> None:
     )
 
 
+def test_of_a_keyed_table_no_key_may_be_there_twice() -> None:
+    plan = plan_coverage(watermark(10, key=(4,)), bounds((5, 12)), [])
+    assert plan.unchecked == (
+        "partition 0, offsets 0 to 4: the log starts at 5, so only that no key is there twice",
+    )
+
+
 def test_where_creation_expired_the_table_may_have_covered_everything() -> None:
     expired = replace(CREATED, snapshot=snapshot(9, 8))
     for chain in ([expired], []):
@@ -85,6 +92,18 @@ def test_segments_are_cut_where_schema_or_shape_changed() -> None:
     newest = [OffsetRange(0, 42, 45)]
     assert segments(newest, chain, schema_ids) == (
         TieredSegment((OffsetRange(0, 42, 45),), 1, "b"),
+    )
+
+
+def test_a_rebuild_tiered_all_that_is_below_it() -> None:
+    rebuild = snapshot(3, 2, "overwrite", added_records=7, total_records=7)
+    chain = [
+        Carrier(snapshot(4, 3), watermark(40, key=(4,), shape="b")),
+        Carrier(rebuild, watermark(30, key=(4,), shape="a")),
+    ]
+    assert segments([OffsetRange(0, 10, 40)], chain, {3: 0, 4: 1}) == (
+        TieredSegment((OffsetRange(0, 10, 30),), 0, "a"),
+        TieredSegment((OffsetRange(0, 30, 40),), 1, "b"),
     )
 
 
