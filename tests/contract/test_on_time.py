@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.errors import (
     BadParameter,
     BadTicket,
@@ -20,6 +22,7 @@ from planner.errors import (
     GrantsChanged,
     Overloaded,
     TicketExpired,
+    UnknownTable,
 )
 from planner.names import TableName
 from planner.permissions import GrantList
@@ -366,6 +369,46 @@ def test_a_catalog_that_hangs_and_a_long_text_keep_no_client_beyond_its_deadline
     finally:
         hangs.set()
         forget(board, tails)
+
+
+def test_statements_of_one_user_wait_for_a_catalog_together(
+    engine: Engine, store: MemoryColdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both for the first list of its tables, and for a newer one: a name is missing. Others of the user go on meanwhile."""
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    first, newer, relist = threading.Barrier(2), threading.Barrier(3), PinCache.relist
+    listed = PinCache.tables
+
+    def all_of_them(board: PinCache) -> Any:
+        if not board.has_listed:
+            first.wait(20)
+        return listed(board)
+
+    def newer_ones(*inputs: Any) -> Any:
+        newer.wait(20)
+        return relist(*inputs)
+
+    monkeypatch.setattr(PinCache, "tables", all_of_them)
+    monkeypatch.setattr(PinCache, "relist", newer_ones)
+
+    def plan(table: str, number: int) -> object:
+        sql = f"SELECT n FROM lake.net.{table} WHERE n = {number}"
+        return statements.plan(SESSION, sql, None, Deadline(60)).schema.names
+
+    with ThreadPoolExecutor(2) as asking:
+        try:
+            known = [asking.submit(plan, "hosts", number) for number in (1, 2)]
+            assert [each.result(60) for each in known] == [["n"], ["n"]]
+            missing = [asking.submit(plan, "missing", number) for number in (1, 2)]
+            assert plan("hosts", 3) == plan("other", 3) == ["n"]
+            newer.wait(20)
+            for each in missing:
+                with pytest.raises(UnknownTable, match="missing"):
+                    each.result(60)
+        finally:
+            first.abort()
+            newer.abort()
+            forget(board, tails)
 
 
 @pytest.mark.parametrize("is_prepared", [True, False])
