@@ -397,8 +397,8 @@ def test_statements_of_one_user_wait_for_a_catalog_together(
 
     with ThreadPoolExecutor(2) as asking:
         try:
-            known = [asking.submit(plan, "hosts", number) for number in (1, 2)]
-            assert [each.result(60) for each in known] == [["n"], ["n"]]
+            first_two = [asking.submit(plan, "hosts", number) for number in (1, 2)]
+            assert [each.result(60) for each in first_two] == [["n"], ["n"]]
             missing = [asking.submit(plan, "missing", number) for number in (1, 2)]
             assert plan("hosts", 3) == plan("other", 3) == ["n"]
             newer.wait(20)
