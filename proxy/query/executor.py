@@ -204,7 +204,8 @@ class Statements:
             return None
         statement = self._analyse(request, in_hand.parsed)
         check_count(request.parameters, in_hand.prepared)
-        cuts = self.cutter.cut_pinned(in_hand.parsed, in_hand.pins)
+        with request.deadline.waiting("cut"):
+            cuts = self.cutter.cut_pinned(in_hand.parsed, in_hand.pins)
         if cuts is None:
             return None
         self._expect(statement, cuts)
@@ -310,7 +311,8 @@ class Statements:
     def _cut(self, statement: SessionStatement, deadline: Deadline) -> Cuts:
         """Make one cut of all tables."""
         parsed = statement.parsed
-        with self.access.redacting_errors(statement.session, parsed.names):
+        redacting = self.access.redacting_errors(statement.session, parsed.names)
+        with redacting, deadline.waiting("cut"):
             return self.cutter.cut(parsed, statement.contract, statement.when, deadline)
 
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:

@@ -36,6 +36,8 @@ from proxy.query.relations import Signatures
 from proxy.session import Deadline, Prepared, Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
+from tests.harness.builders import FLOWS
+from tests.harness.lake import Lake
 from tests.harness.serving import SESSION, forget, serve
 
 ONE = "SELECT 1 AS one"
@@ -369,6 +371,26 @@ def test_a_catalog_that_hangs_and_a_long_text_keep_no_client_beyond_its_deadline
     finally:
         hangs.set()
         forget(board, tails)
+
+
+def test_one_that_waits_for_brokers_says_so() -> None:
+    """Planned on another thread the first two times, on the caller's the third."""
+    lake, waits = Lake(), []
+    deadlines = [Deadline(60) for _ in range(3)]
+
+    def note(step: str) -> None:
+        if step == "measure":
+            waits.append([deadline.waits_for for deadline in deadlines])
+
+    lake.before = note
+    try:
+        for number, deadline in enumerate(deadlines):
+            sql = f"SELECT kafka_offset FROM {FLOWS} WHERE kafka_offset = {number + 1}"
+            lake.statements.plan(SESSION, sql, None, deadline)
+            assert deadline.waits_for is None
+    finally:
+        lake.stop_server()
+    assert waits == [["cut", None, None], [None, "cut", None], [None, None, "cut"]]
 
 
 def test_statements_of_one_user_wait_for_a_catalog_together(

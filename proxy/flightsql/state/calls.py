@@ -251,6 +251,10 @@ class Calls:
         with self._changed:
             return sum(call.record.is_streaming for call in self._live)
 
+    def waiting_for(self, what: str) -> int:
+        """Count the statements that wait for one of ``proxy.session.WAITS`` just now."""
+        return sum(call.waits_for == what and call.record.is_statement for call in self.live())
+
     def check_open(self) -> None:
         """Refuse what begins something new once the server is about to stop.
 
