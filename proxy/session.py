@@ -137,6 +137,8 @@ class Stream(Protocol):
         """Free what the execution holds. Idempotent; called after the end, an error, or halfway."""
 
 
+#: What a statement may wait for, in words for people (docs/system-tables.md).
+WAITS = ("turn", "cut", "slot", "tail", "client")
 #: What a statement out of time is told, with its limit.
 RAN_LONGER = "the statement ran longer than {:g} s; narrow it, or raise its limit."
 WAITED_FOR_TAIL = (
@@ -204,7 +206,7 @@ class Deadline:
         self._clock = clock
         #: By ``clock``.
         self.end_s = clock() + limit_s
-        #: What its statement waits for just now, in a word for people; None: nothing that is known.
+        #: What its statement waits for just now, one of ``WAITS``; None: nothing that is known.
         self.waits_for: str | None = None
 
     @property
@@ -232,6 +234,15 @@ class Deadline:
 
     def exceeded(self, words: str = RAN_LONGER) -> DeadlineExceeded:
         return DeadlineExceeded(words.format(self.limit_s), timeout_s=self.limit_s)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Say in this block what the statement waits for: one of ``WAITS``."""
+        self.waits_for = what
+        try:
+            yield
+        finally:
+            self.waits_for = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -261,7 +261,8 @@ class PlanningQueue(Queue):
         try:
             if not waiter.has_slot:
                 until_s = time.monotonic() + deadline.left_s
-                self.wait(waiter, woken, deadline.cancellation, until_s)
+                with deadline.waiting("turn"):
+                    self.wait(waiter, woken, deadline.cancellation, until_s)
             if not waiter.has_slot:
                 raise deadline.exceeded(_NO_TURN)
             began_s = self._processor_s()

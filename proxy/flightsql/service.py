@@ -317,10 +317,8 @@ class Service:
         limits, blame = request.limits, self._server.blame
         blame.check(opened_in.user)
         most = blame.most(opened_in.user, limits.max_streams)
-        with request.deadline.paused():
-            request.deadline.waits_for = "slot"
+        with request.deadline.paused(), request.deadline.waiting("slot"):
             self._server.streams.take(call, opened_in.user, most)
-            request.deadline.waits_for = None
         # In this order: a cancel marks the ticket first and looks for calls second.
         call.ticket = ticket
         request.client.fetched(ticket)

@@ -6,7 +6,8 @@ conventions. No label holds a statement, a user or an address: their number has 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +19,7 @@ from prometheus_client import (
 )
 
 from proxy.ops.call_record import CallRecord
+from proxy.session import WAITS
 
 #: Seconds: from a point statement in memory to a scan that takes minutes.
 _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -40,6 +42,12 @@ class ServerMetrics:
         self.running = Gauge(
             "thermocline_statements_running",
             "Statements being executed or streamed.",
+            registry=self.registry,
+        )
+        self._waiting = Gauge(
+            "thermocline_statements_waiting",
+            "Statements that wait just now, by what for: turn, cut, slot, tail, client.",
+            ["waits_for"],
             registry=self.registry,
         )
         self._seconds = Histogram(
@@ -76,6 +84,11 @@ class ServerMetrics:
             "What metadata of live tables takes in memory, about: pinned files and answers.",
             registry=self.registry,
         )
+
+    def count_waiting(self, count: Callable[[str], int]) -> None:
+        """Have statements counted that wait for one of ``WAITS``, when they are asked for."""
+        for what in WAITS:
+            self._waiting.labels(what).set_function(partial(count, what))
 
     def read(self, record: CallRecord) -> None:
         """Count what a call that is over did; a ``Journal``. A statement counts once, where it fails or where it ends."""

@@ -204,7 +204,8 @@ class Statements:
             return None
         statement = self._analyse(request, in_hand.parsed)
         check_count(request.parameters, in_hand.prepared)
-        cuts = self.cutter.cut_pinned(in_hand.parsed, in_hand.pins)
+        with request.deadline.waiting("cut"):
+            cuts = self.cutter.cut_pinned(in_hand.parsed, in_hand.pins)
         if cuts is None:
             return None
         self._expect(statement, cuts)
@@ -294,31 +295,33 @@ class Statements:
     ) -> SessionStatement:
         """Parse, gate and resolve a statement, unless it was; judge what it tells. Nothing is pinned yet."""
         session, sql, time_us = request.session, request.sql, self._now_us()
-        with self._planning.slot(session.payer, sql, request.deadline):
-            inner, path = explained(sql), self.browser.path(session)
-            contract = FreshnessContract.of(session)
-            side = contract.freshness.side
-            if parsed is None:
-                parsed = self._parser.read(sql if inner is None else inner, path, session, side)
-            hides_count = self.access.check_count_disclosure(
-                session, parsed.names, counting(session, sql, parsed)
-            )
-            if session.is_whole:
-                self.access.check_whole(session, parsed.names)
-            return SessionStatement(
-                session, sql, parsed, contract, path, inner is not None, hides_count, time_us
-            )
+        inner, path = explained(sql), self.browser.path(session)
+        contract = FreshnessContract.of(session)
+        if parsed is None:
+            text, side = sql if inner is None else inner, contract.freshness.side
+            turn = partial(self._planning.slot, session.payer, sql, request.deadline)
+            parsed = self._parser.read(text, path, session, side, turn)
+        hides_count = self.access.check_count_disclosure(
+            session, parsed.names, counting(session, sql, parsed)
+        )
+        if session.is_whole:
+            self.access.check_whole(session, parsed.names)
+        return SessionStatement(
+            session, sql, parsed, contract, path, inner is not None, hides_count, time_us
+        )
 
     def _cut(self, statement: SessionStatement, deadline: Deadline) -> Cuts:
         """Make one cut of all tables."""
         parsed = statement.parsed
-        with self.access.redacting_errors(statement.session, parsed.names):
+        redacting = self.access.redacting_errors(statement.session, parsed.names)
+        with redacting, deadline.waiting("cut"):
             return self.cutter.cut(parsed, statement.contract, statement.when, deadline)
 
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:
         inner = explained(planned.sql) if planned.answer is not None else planned.sql
-        with self._planning.slot(session.payer, planned.sql, deadline):
-            parsed = self._parser.read(inner or "", planned.search_path, session, planned.side)
+        turn = partial(self._planning.slot, session.payer, planned.sql, deadline)
+        path, side = planned.search_path, planned.side
+        parsed = self._parser.read(inner or "", path, session, side, turn)
         self.access.check(session, parsed.names, planned.granted)
         if planned.answer is not None:
             return MaterializedResult.of(planned.answer)

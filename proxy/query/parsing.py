@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -35,6 +36,8 @@ from proxy.session import Session
 _MAX_SHAPES = 256
 #: Catalog and schema of names that have none.
 _SearchPath: TypeAlias = tuple[str | None, str | None]
+#: Takes a turn of a user's for the time of a block (``proxy.access.fairness.PlanningQueue``).
+Turn: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,34 +127,42 @@ class StatementParser:
     )
 
     def read(
-        self, sql: str, path: _SearchPath, session: Session, side: Side = Side.BOTH
+        self,
+        sql: str,
+        path: _SearchPath,
+        session: Session,
+        side: Side = Side.BOTH,
+        turn: Turn = nullcontext,
     ) -> ParsedStatement:
         """Parse, gate, resolve and rewrite; the same text over the same tables is read once.
 
-        ``side`` is what a table's plain name means.
+        ``side`` is what a table's plain name means. A ``turn`` is taken for what computes, none while a catalog is waited for.
 
         Raises:
             UnknownTable: there is none of that name among those the session may see.
         """
-        text = self._text(sql, self._shape(sql))
-        tree = text.tree
-        if not tree.references:
-            # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
-            return self._once.get(("bounded", sql), tree.bounded, chars=len(sql))
-        if tree.is_of_system:
-            # What a server does can be asked while no catalog answers.
-            return self._resolved(text, path, side, ())
-        tables = self.access.visible(session, self.pins.tables())
-        read = partial(self._resolved, text, path, side)
-        try:
-            return read(tables)
-        except UnknownTable:
-            newer = self.access.visible(
-                session, self.pins.relist(session.user, partial(self.access.is_open, session))
-            )
-            if newer == tables:
-                raise
-            return read(newer)
+        visible = partial(self.access.visible, session)
+        with turn():
+            text = self._text(sql, self._shape(sql))
+            tree = text.tree
+            if not tree.references:
+                # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
+                return self._once.get(("bounded", sql), tree.bounded, chars=len(sql))
+            if tree.is_of_system:
+                # What a server does can be asked while no catalog answers.
+                return self._resolved(text, path, side, ())
+            read = partial(self._resolved, text, path, side)
+            is_listed = self.pins.has_listed
+            if is_listed:  # mostly
+                with suppress(UnknownTable):
+                    return read(visible(self.pins.tables()))
+        if not is_listed:
+            tables = self.pins.tables()
+            with turn(), suppress(UnknownTable):
+                return read(visible(tables))
+        newer = self.pins.relist(session.user, partial(self.access.is_open, session))
+        with turn():
+            return read(visible(newer))
 
     def cached(self, sql: str) -> ParsedStatement | None:
         """Return a statement that names no table and was read before, without waiting."""

@@ -150,16 +150,15 @@ class Relations:
         Waits for the tails, no longer than until the deadline.
         """
         tails: dict[CutKey, LeasedTail] = {}
-        deadline.waits_for = "tail"
         check = partial(deadline.check, WAITED_FOR_TAIL)
-        for table, read in reads.items():
-            if read.tail and table.key not in tails:
-                tails[table.key] = stack.enter_context(
-                    self.sources.tails.read(
-                        read.cut, check, read.tail_names, _leased(read), read.any_rows
+        with deadline.waiting("tail"):
+            for table, read in reads.items():
+                if read.tail and table.key not in tails:
+                    tails[table.key] = stack.enter_context(
+                        self.sources.tails.read(
+                            read.cut, check, read.tail_names, _leased(read), read.any_rows
+                        )
                     )
-                )
-        deadline.waits_for = None
         return [
             self._relation(session, table, read, tails.get(table.key))
             for table, read in reads.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.errors import (
     BadParameter,
     BadTicket,
@@ -20,6 +22,7 @@ from planner.errors import (
     GrantsChanged,
     Overloaded,
     TicketExpired,
+    UnknownTable,
 )
 from planner.names import TableName
 from planner.permissions import GrantList
@@ -33,6 +36,8 @@ from proxy.query.relations import Signatures
 from proxy.session import Deadline, Prepared, Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
+from tests.harness.builders import FLOWS
+from tests.harness.lake import Lake
 from tests.harness.serving import SESSION, forget, serve
 
 ONE = "SELECT 1 AS one"
@@ -366,6 +371,66 @@ def test_a_catalog_that_hangs_and_a_long_text_keep_no_client_beyond_its_deadline
     finally:
         hangs.set()
         forget(board, tails)
+
+
+def test_one_that_waits_for_brokers_says_so() -> None:
+    """Planned on another thread the first two times, on the caller's the third."""
+    lake, waits = Lake(), []
+    deadlines = [Deadline(60) for _ in range(3)]
+
+    def note(step: str) -> None:
+        if step == "measure":
+            waits.append([deadline.waits_for for deadline in deadlines])
+
+    lake.before = note
+    try:
+        for number, deadline in enumerate(deadlines):
+            sql = f"SELECT kafka_offset FROM {FLOWS} WHERE kafka_offset = {number + 1}"
+            lake.statements.plan(SESSION, sql, None, deadline)
+            assert deadline.waits_for is None
+    finally:
+        lake.stop_server()
+    assert waits == [["cut", None, None], [None, "cut", None], [None, None, "cut"]]
+
+
+def test_statements_of_one_user_wait_for_a_catalog_together(
+    engine: Engine, store: MemoryColdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both for the first list of its tables, and for a newer one: a name is missing. Others of the user go on meanwhile."""
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    first, newer, relist = threading.Barrier(2), threading.Barrier(3), PinCache.relist
+    listed = PinCache.tables
+
+    def all_of_them(board: PinCache) -> Any:
+        if not board.has_listed:
+            first.wait(20)
+        return listed(board)
+
+    def newer_ones(*inputs: Any) -> Any:
+        newer.wait(20)
+        return relist(*inputs)
+
+    monkeypatch.setattr(PinCache, "tables", all_of_them)
+    monkeypatch.setattr(PinCache, "relist", newer_ones)
+
+    def plan(table: str, number: int) -> object:
+        sql = f"SELECT n FROM lake.net.{table} WHERE n = {number}"
+        return statements.plan(SESSION, sql, None, Deadline(60)).schema.names
+
+    with ThreadPoolExecutor(2) as asking:
+        try:
+            first_two = [asking.submit(plan, "hosts", number) for number in (1, 2)]
+            assert [each.result(60) for each in first_two] == [["n"], ["n"]]
+            missing = [asking.submit(plan, "missing", number) for number in (1, 2)]
+            assert plan("hosts", 3) == plan("other", 3) == ["n"]
+            newer.wait(20)
+            for each in missing:
+                with pytest.raises(UnknownTable, match="missing"):
+                    each.result(60)
+        finally:
+            first.abort()
+            newer.abort()
+            forget(board, tails)
 
 
 @pytest.mark.parametrize("is_prepared", [True, False])

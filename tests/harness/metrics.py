@@ -63,6 +63,7 @@ def _server() -> CollectorRegistry:
         States(lambda: pins, lambda: tails, lambda: ProcessState(0.0, 0, 0))
     )
     metrics.registry.register(_registries())
+    metrics.count_waiting(lambda _: 0)
     failed = CallRecord("DO_GET")
     failed.is_executed, failed.outcome, failed.steps = True, "TailGap", {"plan": 0.1}
     metrics.read(failed)

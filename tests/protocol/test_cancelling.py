@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
@@ -212,6 +214,31 @@ class TestPlaces:
                     break
                 except flight.FlightUnavailableError:
                     assert time.monotonic() < deadline
+        assert server.stop(10)
+
+    def test_one_that_waits_for_a_place_is_counted_as_long_as_it_does(
+        self, backend: CannedBackend
+    ) -> None:
+        server = serve(
+            backend, Access(allow_anonymous=True), max_streams=1, stream_wait_s=SOON_S
+        )
+        count = partial(server.gate.calls.waiting_for, "slot")
+        with (
+            closing(flight.connect(f"grpc://127.0.0.1:{server.port}")) as client,
+            ThreadPoolExecutor(1) as asking,
+        ):
+            info = client.get_flight_info(select("trick slow"))
+            reader = client.do_get(info.endpoints[0].ticket)
+            assert reader.read_chunk().data.num_rows == 1
+            assert count() == 0
+            second = asking.submit(fetched, client, "SELECT 1 AS a")
+            until_s = time.monotonic() + SOON_S
+            while not count():
+                assert time.monotonic() < until_s
+                time.sleep(0.01)
+            reader.cancel()
+            assert second.result(SOON_S) == [{"a": 1}]
+            assert count() == 0
         assert server.stop(10)
 
     def test_a_place_comes_back_after_every_kind_of_end(self, backend: CannedBackend) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Hashable
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from planner.errors import Cancelled, Overloaded
 from proxy.access.limits import FAILURES_PER_S, MAX_PAUSE_S, Failures
 from proxy.flightsql.state import calls as calls_module
-from proxy.flightsql.state.calls import Calls
+from proxy.flightsql.state.calls import Calls, hang_up
 from proxy.ops.call_record import CallRecord
 
 
@@ -60,6 +65,45 @@ def test_clients_that_are_slow_to_be_asked_for_are_asked_for_less_often() -> Non
     calls.end(call)
     assert calls.close(10)
     assert polls[3] - polls[0] > 3 * 0.02 * calls_module._PAUSES / 2
+
+
+def test_a_look_that_fails_ends_no_watching() -> None:
+    calls = Calls(poll_s=0.002)
+
+    def failing() -> bool:
+        raise OSError(errno.EMFILE, "no")
+
+    broken, leaving = (calls.begin(CallRecord("DoGet")) for _ in range(2))
+    broken.watch(failing)
+    observed = threading.Event()
+    with leaving.cancellation.interrupting(observed.set):
+        leaving.watch(lambda: True)
+        assert observed.wait(60)
+    for call in (broken, leaving):
+        calls.end(call)
+    assert calls.close(10)
+
+
+def test_who_hangs_up_leaves_no_file_open(tmp_path: Path) -> None:
+    """Beside one connection that is ended: one that is not, a file, and a pipe."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        stack.enter_context((tmp_path / "file").open("w"))
+        for end in os.pipe():
+            stack.callback(os.close, end)
+        clients = []
+        for _ in range(2):
+            client = stack.enter_context(socket.create_connection(listening.getsockname()))
+            clients.append(client)
+            stack.enter_context(listening.accept()[0])
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        host, port = clients[0].getsockname()
+        hang_up({f"ipv4:{host}:{port}"})
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert clients[0].recv(1) == b""
+        clients[1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            clients[1].recv(1)
 
 
 def test_a_failure_that_waits_is_over_but_for_its_share(

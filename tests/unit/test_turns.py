@@ -19,10 +19,11 @@ SOON_S = 60.0
 
 def test_long_statements_of_one_user_take_turns_and_nothing_else_waits() -> None:
     turns = PlanningQueue()
-    at_work = threading.Event()
+    at_work, late = threading.Event(), Deadline(SOON_S)
 
     def second() -> None:
-        with turns.slot(ADA, LONG, Deadline(SOON_S)):
+        with turns.slot(ADA, LONG, late):
+            assert late.waits_for is None
             at_work.set()
 
     with turns.slot(ADA, LONG, Deadline(SOON_S)):
@@ -33,6 +34,10 @@ def test_long_statements_of_one_user_take_turns_and_nothing_else_waits() -> None
             turns.slot(BOB, LONG, Deadline(0)),
         ):
             assert not at_work.is_set()
+        until_s = time.monotonic() + SOON_S
+        while late.waits_for != "turn":
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
     waiting.join(SOON_S)
     assert at_work.is_set()
     assert not turns._in_use
@@ -65,6 +70,7 @@ def test_who_waits_is_answered_by_his_deadline_and_may_leave() -> None:
             raise AssertionError
         with pytest.raises(Cancelled), turns.slot(ADA, LONG, left):
             raise AssertionError
+        assert left.waits_for is None
     assert not turns._in_use
 
 

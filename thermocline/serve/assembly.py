@@ -230,6 +230,7 @@ def running_server(
         components.statements.system.makers.update(flight.statements.makers())
         watchdog.farewell = flight.give_up
         metrics.running.set_function(lambda: flight.streaming)
+        metrics.count_waiting(flight.gate.calls.waiting_for)
         stuck = threading.Event()
 
         def stop() -> None:

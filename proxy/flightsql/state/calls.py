@@ -251,6 +251,10 @@ class Calls:
         with self._changed:
             return sum(call.record.is_streaming for call in self._live)
 
+    def waiting_for(self, what: str) -> int:
+        """Count the statements that wait for one of ``proxy.session.WAITS`` just now."""
+        return sum(call.waits_for == what and call.record.is_statement for call in self.live())
+
     def check_open(self) -> None:
         """Refuse what begins something new once the server is about to stop.
 
@@ -307,17 +311,26 @@ class Calls:
                 elif now_s > busy_s + _AWAKE_S:
                     self._is_asleep = True
                     self._changed.wait()
-            for call in live:
-                call.check_time()
-            self._end_hanging(live)
-            # Those not asked for longest; none in its first moment: most are over before a second one.
-            before_s = time.monotonic() - self._poll_s / 2
-            waiting = [call for call in live if call.polled_s < before_s]
-            began_s = time.monotonic()
-            for call in sorted(waiting, key=lambda call: call.polled_s)[:_POLLS]:
-                call.poll()
-            took_s = time.monotonic() - began_s
+            try:
+                took_s = self._look(live)
+            except Exception:  # noqa: BLE001  without this thread no call is given up any more
+                _log.exception("calls were not looked at")
+                took_s = _MAX_PAUSE_S
             time.sleep(min(max(self._poll_s, _PAUSES * took_s), _MAX_PAUSE_S))
+
+    def _look(self, live: tuple[Call, ...]) -> float:
+        """Give up calls that take too long or whose clients left; return the seconds that asking gRPC took."""
+        for call in live:
+            call.check_time()
+        # Those not asked for longest; none in its first moment: most are over before a second one.
+        before_s = time.monotonic() - self._poll_s / 2
+        waiting = [call for call in live if call.polled_s < before_s]
+        began_s = time.monotonic()
+        for call in sorted(waiting, key=lambda call: call.polled_s)[:_POLLS]:
+            call.poll()
+        took_s = time.monotonic() - began_s
+        self._end_hanging(live)
+        return took_s
 
 
 def _shutting_down() -> FederationError:
@@ -333,8 +346,13 @@ def hang_up(peers: AbstractSet[str]) -> None:
     for name in os.listdir(_OWN_FILES):  # noqa: PTH208 - numbers, and one may be gone by now
         try:
             # A duplicate: the number may be another file a moment later.
-            duplicate = socket.socket(fileno=os.dup(int(name)))
+            number = os.dup(int(name))
         except OSError:
+            continue
+        try:
+            duplicate = socket.socket(fileno=number)
+        except OSError:  # another kind of file
+            os.close(number)
             continue
         with duplicate:
             try:
