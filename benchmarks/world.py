@@ -177,10 +177,10 @@ class World:
         finally:
             store.close()
 
-    def data_files(self) -> list[DataFile]:
+    def data_files(self, table: TableName = TABLE) -> list[DataFile]:
         """Return the data files of the newest snapshot, as paths any reader on this machine opens."""
         catalog = load_catalog("lake", **self.catalogs["lake"])
-        planned = catalog.load_table((*TABLE.namespace, TABLE.name)).scan().plan_files()
+        planned = catalog.load_table((*table.namespace, table.name)).scan().plan_files()
         return [
             DataFile(
                 task.file.file_path.removeprefix("file://").replace("file:", "", 1),

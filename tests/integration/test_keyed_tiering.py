@@ -22,7 +22,6 @@ from planner.errors import (
     TailGap,
     TieringConflict,
 )
-from planner.maintenance.steps import Compaction
 from planner.ports import Staged
 from planner.seam.binding import MIRROR
 from planner.seam.snapshots import TAG, live_rows
@@ -38,7 +37,6 @@ from tests.harness.keyed_log import (
     KeyedLog,
     KeyedRow,
 )
-from tests.harness.maintaining import maintain
 
 pytestmark = pytest.mark.spark
 SOAK = pytest.mark.soak
@@ -432,22 +430,3 @@ def test_an_empty_log_rebuilds_to_an_empty_table(devices: BoundTable) -> None:
     empty = KeyedLog((), (50, 50), starts=(50, 50))
     assert rebuild_once(empty, target(devices, empty), 100).outcomes == Outcomes()
     assert rows(devices) == []
-
-
-def test_maintenance_drops_the_deletes_of_a_keyed_table_and_tiering_goes_on(
-    devices: BoundTable,
-) -> None:
-    for end in (100, 130, 160, 190, 220):
-        tier(devices, LOG.to(end, end))
-    own, staged = stage(devices, LOG.to(250, 250))
-    assert Compaction in maintain(devices, hours=30)
-    state = devices.state()
-    head = state.history.snapshots[state.head or 0]
-    assert (head.count("total-delete-files"), live_rows(head)) == (0, len(rows(devices)))
-    assert rows(devices) == LOG.to(220, 220).rows
-    # Its keys were looked up in files that are no more.
-    with pytest.raises(TieringConflict, match="another writer changed the table"):
-        own.publish(staged)
-    own.discard(staged)
-    tier(devices, LOG)
-    assert rows(devices) == LOG.rows
