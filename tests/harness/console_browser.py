@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from proxy.process.asgi import HttpServer
 from thermocline.console.app import ConsoleApplication
+from thermocline.console.identity_provider import IdentityProvider
 from thermocline.console.person import LoginForm, Person
 
 
@@ -80,9 +81,13 @@ class ConsoleBrowser:
 
 @contextlib.contextmanager
 def console_over(
-    uri: str, log_in: Callable[[LoginForm], Person], *, is_secure: bool = False
+    uri: str,
+    log_in: Callable[[LoginForm], Person],
+    *,
+    is_secure: bool = False,
+    provider: IdentityProvider | None = None,
 ) -> Iterator[ConsoleBrowser]:
-    application = ConsoleApplication(uri, log_in, is_secure=is_secure)
+    application = ConsoleApplication(uri, log_in, is_secure=is_secure, provider=provider)
     server = HttpServer(
         application, address=("127.0.0.1", 0), name="console-http", setting="--port"
     )

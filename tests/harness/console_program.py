@@ -246,6 +246,25 @@ def leaving(page: Page, address: str) -> dict[str, Any]:
     return {"hash": page.evaluate("location.hash"), "text": draft(page)}
 
 
+def provider(page: Page, address: str, folder: str = ".") -> dict[str, Any]:
+    """Log in at an identity provider, on the way to a page; then be sent back by it with a refusal."""
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{address}#/health")
+    page.wait_for_selector("button.provider")
+    page.screenshot(path=f"{folder}/login.png")
+    page.click("button.provider")
+    page.wait_for_selector("nav a")
+    name = page.locator(".who span").inner_text()
+    back = page.url
+    page.click("text=Log out")
+    page.wait_for_selector("button.provider")
+    page.goto(f"{address}?error=access_denied&state=x")
+    page.wait_for_selector(".problem")
+    page.screenshot(path=f"{folder}/refused.png")
+    refused = page.locator(".problem").inner_text()
+    return {"name": name, "address": back, "refused": refused, "left": page.url}
+
+
 def draft(page: Page) -> str:
     page.click("nav >> text=Query")
     page.wait_for_selector("#sql")

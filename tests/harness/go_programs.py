@@ -1,4 +1,4 @@
-"""Programs in Go, built once from pinned sources and kept in the user's cache: arrow-go's clients, the check of ``deploy``.
+"""Programs in Go, built once from pinned sources and kept in the user's cache: arrow-go's clients, the check of ``deploy``, a provider.
 
 ``python -m tests.harness.go_programs`` builds those that are not there yet, if the machine has Go; a test that needs
 one builds it as well. To link them takes longer than all that the tests do with them.
@@ -16,7 +16,9 @@ from typing import Literal
 
 from connectors import jars
 
-GoProgram = Literal["client", "integration-client", "deploy-check", "iceberg-go"]
+GoProgram = Literal[
+    "client", "integration-client", "deploy-check", "iceberg-go", "identity-provider"
+]
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,6 +44,8 @@ _BUILDS: dict[GoProgram, _Build] = {
     ),
     # It runs for milliseconds: compiled without optimising, all of Kubernetes' types take a quarter less.
     "deploy-check": _Build(ROOT / "deploy" / "check", flags=("-gcflags=all=-N -l",)),
+    # Logs people in at the console (tests/integration/test_console_provider.py).
+    "identity-provider": _Build(ROOT / "tests" / "harness" / "identity_provider"),
     # Reads live tables (tests/integration/test_live_other_engines.py).
     "iceberg-go": _Build(ROOT / "tests" / "harness" / "iceberg_go", is_of_soak=True),
 }

@@ -104,6 +104,15 @@ def test_an_interrupt_ends_the_statement_on_the_server(
         assert len(lake.ask("SELECT 1")) == 1
 
 
+def test_a_text_is_planned_and_read_and_not_prepared(canned_server: CannedServer) -> None:
+    calls = canned_server.backend.calls
+    with thermocline_client.connect(canned_server.uri) as lake:
+        before = calls.copy()
+        assert len(lake.ask("SELECT 1")) == 1
+    made = calls - before
+    assert (made["prepare"], made["plan"], made["open"]) == (0, 1, 1)
+
+
 def ask_until_it_answers(lake: Connection, sql: str) -> StatementAnswer:
     """gRPC waits a second or two before it connects once more, and says until then that nothing answers."""
     for _ in range(100):

@@ -27,6 +27,14 @@ SERVER = ("--server", "grpc://127.0.0.1:31337")
             "--allow-insecure-public where a proxy in front has TLS.",
         ),
         (
+            (*SERVER, "--oidc-issuer", "https://login.example"),
+            "--oidc-issuer and --oidc-client go together; give both or neither.",
+        ),
+        (
+            (*SERVER, "--oidc-issuer", "http://login.example", "--oidc-client", "console"),
+            "--oidc-issuer is an address of https; http is for a provider on this machine only.",
+        ),
+        (
             (*SERVER, "--tls-certificate", "/no/c.pem", "--tls-key", "/no/k.pem"),
             "--tls-certificate or --tls-key cannot be used: a file is missing or is not valid.",
         ),

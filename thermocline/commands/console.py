@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import os
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
 from planner.errors import BadConfig
 from thermocline.connect import server_named
 from thermocline.options import option, options, takes
+
+if TYPE_CHECKING:
+    from thermocline.console.identity_provider import IdentityProvider
 
 EXAMPLES = """\b
 Examples:
@@ -47,6 +53,19 @@ class ConsoleOptions:
         metavar="FILE", help="The console's own certificate, as PEM; browsers then use https."
     )
     tls_key: str | None = option(metavar="FILE", help="The key of that certificate, as PEM.")
+    oidc_issuer: str | None = option(
+        metavar="URL",
+        help="An identity provider whose tokens the server takes: people may log in there. $THERMOCLINE_CONSOLE_SECRET is the "
+        "console's secret at it, if it has one.",
+    )
+    oidc_client: str | None = option(
+        metavar="ID", help="What that provider knows the console as."
+    )
+    oidc_scope: str = option(
+        default="openid",
+        show_default=True,
+        help="What is asked of it, so that its access tokens are for the server.",
+    )
     allow_insecure_public: bool = option(
         help="Listen on a public address without TLS, as behind a proxy that has it."
     )
@@ -88,7 +107,9 @@ def command(chosen: ConsoleOptions) -> None:
         None if chosen.server_ca is None else Path(chosen.server_ca).read_text(encoding="utf-8")
     )
     log_in = functools.partial(Person, ConsoleTarget(uri, roots))
-    application = ConsoleApplication(uri, log_in, is_secure=tls is not None)
+    application = ConsoleApplication(
+        uri, log_in, is_secure=tls is not None, provider=_provider(chosen)
+    )
     try:
         server = HttpServer(
             application,
@@ -118,6 +139,27 @@ def command(chosen: ConsoleOptions) -> None:
         application.tidy()
     server.stop()
     application.close()
+
+
+def _provider(chosen: ConsoleOptions) -> IdentityProvider | None:
+    if chosen.oidc_issuer is None and chosen.oidc_client is None:
+        return None
+    if chosen.oidc_issuer is None or chosen.oidc_client is None:
+        raise BadConfig("--oidc-issuer and --oidc-client go together; give both or neither.")
+    parts = urlsplit(chosen.oidc_issuer)
+    if parts.scheme != "https" and not (
+        parts.scheme == "http" and _is_of_this_machine(parts.hostname or "")
+    ):
+        raise BadConfig(
+            "--oidc-issuer is an address of https; http is for a provider on this machine only."
+        )
+    # Its client of HTTP takes a tenth of a second to load.
+    from thermocline.console.identity_provider import IdentityProvider, RegisteredClient
+
+    secret = os.environ.get("THERMOCLINE_CONSOLE_SECRET") or None
+    return IdentityProvider(
+        RegisteredClient(chosen.oidc_issuer, chosen.oidc_client, chosen.oidc_scope, secret)
+    )
 
 
 def _is_of_this_machine(host: str) -> bool:

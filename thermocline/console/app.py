@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -37,6 +37,9 @@ from thermocline.console import guard
 from thermocline.console.logins import BrowserLogins, Login
 from thermocline.console.person import Document, LoginForm, Person, Poll
 from thermocline.console.routes import ROUTES, Answer, PageCall, Polled
+
+if TYPE_CHECKING:
+    from thermocline.console.identity_provider import IdentityProvider
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -72,11 +75,20 @@ class ConsoleApplication:
     """Close it when its port is closed. ``port`` is the one that browsers see."""
 
     def __init__(
-        self, uri: str, log_in: Callable[[LoginForm], Person], *, is_secure: bool
+        self,
+        uri: str,
+        log_in: Callable[[LoginForm], Person],
+        *,
+        is_secure: bool,
+        provider: IdentityProvider | None = None,
     ) -> None:
-        """``uri`` names the server to people, ``log_in`` asks it (``Person``); with ``is_secure`` browsers come by https."""
+        """``uri`` names the server to people, ``log_in`` asks it (``Person``); with ``is_secure`` browsers come by https.
+
+        Of a ``provider`` come tokens that the server takes.
+        """
         self._uri = uri
         self._person = log_in
+        self._provider = provider
         self._is_secure = is_secure
         self.port = 0
         self._logins = BrowserLogins()
@@ -117,11 +129,15 @@ class ConsoleApplication:
             match request.method, path:
                 case "POST", "/api/login":
                     return await self._log_in(request)
+                case "POST", "/api/login/provider":
+                    return await self._leave_for_provider(request)
                 case "POST", "/api/logout":
                     return self._log_out(request)
                 case "GET", "/api/open":
                     is_open = await self._on_entry(self._asks_no_login)
-                    return JSONResponse({"is_open": is_open, "server": self._uri})
+                    at = None if self._provider is None else self._provider.host
+                    document = {"is_open": is_open, "server": self._uri, "provider": at}
+                    return JSONResponse(document)
             login = self._logins.login(request.cookies.get(self._cookie))
             if login is None:
                 return _refusal(401, "NotLetIn", "log in first.")
@@ -140,6 +156,11 @@ class ConsoleApplication:
     def _cookie(self) -> str:
         return guard.cookie_name(self.port, is_secure=self._is_secure)
 
+    @property
+    def _begun_cookie(self) -> str:
+        """Name what a login at a provider needs until its end."""
+        return f"{self._cookie}_begun"
+
     def _file(self, request: Request, path: str) -> Response:
         if request.method not in ("GET", "HEAD"):
             return _refusal(405, "RequestError", "this address is only read.")
@@ -155,6 +176,8 @@ class ConsoleApplication:
     async def _log_in(self, request: Request) -> Response:
         form = await _document(request)
         user, password, token = (_text(form, name) for name in ("user", "password", "token"))
+        if code := _text(form, "code"):
+            token = await self._token_of(request, code, _text(form, "state"))
         if token and user:
             raise BadParameter(
                 "log in with a name and a password, or with a token, not with both."
@@ -167,11 +190,35 @@ class ConsoleApplication:
         person = await self._on_entry(functools.partial(self._person, credentials))
         self._logins.leave(request.cookies.get(self._cookie))
         response = JSONResponse({"name": person.name, "server": self._uri})
-        cookie = self._logins.enter(person)
+        self._set_cookie(request, response, self._cookie, self._logins.enter(person))
+        return response
+
+    def _set_cookie(self, request: Request, response: Response, name: str, value: str) -> None:
         # A proxy in front may speak TLS where this process does not: browsers then name an origin of https.
         is_secure = self._is_secure or request.headers["origin"].startswith("https://")
-        guard.set_cookie(response, self._cookie, cookie, is_secure=is_secure)
+        guard.set_cookie(response, name, value, is_secure=is_secure)
+
+    async def _leave_for_provider(self, request: Request) -> Response:
+        """Name the address where a browser logs in; the provider sends it back to the first page."""
+        provider = self._own_provider()
+        await _document(request)
+        begin = functools.partial(provider.begin, _first_page(request))
+        address, begun = await self._on_entry(begin)
+        response = JSONResponse({"address": address})
+        self._set_cookie(request, response, self._begun_cookie, begun)
         return response
+
+    async def _token_of(self, request: Request, code: str, state: str) -> str:
+        begun = request.cookies.get(self._begun_cookie, "")
+        token = self._own_provider().token
+        return await self._on_entry(
+            functools.partial(token, _first_page(request), begun, code, state)
+        )
+
+    def _own_provider(self) -> IdentityProvider:
+        if self._provider is None:
+            raise BadParameter("this console knows no identity provider.")
+        return self._provider
 
     def _log_out(self, request: Request) -> Response:
         self._logins.leave(request.cookies.get(self._cookie))
@@ -241,6 +288,11 @@ class ConsoleApplication:
             return await asyncio.get_running_loop().run_in_executor(self._entries, work)
         finally:
             self._entering -= 1
+
+
+def _first_page(request: Request) -> str:
+    """Return its address as the browser has it, which a provider is to know."""
+    return f"{request.headers['origin']}/"
 
 
 def _written(document: Document) -> bytes:

@@ -137,6 +137,7 @@ VALUES = [
     (dt.datetime(9999, 12, 31, 23, 59, 59, 999_999), sa.DateTime()),
     (dt.time(23, 59, 59, 1), sa.Time()),
     (b"\x00\xff", sa.LargeBinary()),
+    ("é", sa.Unicode()),
     ("%(x)s :y ? \\ ' \" é", sa.String()),
     (True, sa.Boolean()),
 ]

@@ -121,9 +121,6 @@ class ThermoclineDialect(default.DefaultDialect):
     supports_native_boolean = True
     supports_native_decimal = True
     supports_native_uuid = True
-    supports_unicode_statements = True
-    supports_unicode_binds = True
-    returns_unicode_strings = True
     supports_empty_insert = False
     supports_alter = False
     supports_comments = True

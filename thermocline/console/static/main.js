@@ -101,17 +101,45 @@ async function logIn(credentials, errors) {
   }
 }
 
-async function drawLogin(sentence) {
+// Goes to the identity provider, which sends the browser back to the first page.
+async function leaveForProvider(errors) {
+  try {
+    const { address } = await post("login/provider");
+    sessionStorage.setItem("hash", location.hash);
+    location.assign(address);
+  } catch (error) {
+    put(errors, problem(error));
+  }
+}
+
+// What the provider sent the browser back with, which stays in no history.
+function returned() {
+  const answer = new URLSearchParams(location.search);
+  if (!answer.has("code") && !answer.has("error")) return null;
+  history.replaceState(null, "", `/${sessionStorage.getItem("hash") ?? ""}`);
+  sessionStorage.removeItem("hash");
+  return answer;
+}
+
+// `answer` is what an identity provider sent the browser back with.
+async function drawLogin(sentence, answer) {
   drawHead("login");
   document.title = "Log in · Thermocline";
   const errors = el("div", {}, sentence ? el("p", { class: "note" }, sentence) : null);
-  let server = { is_open: false, server: "" };
+  if (answer?.has("code")) {
+    if (await logIn({ code: answer.get("code"), state: answer.get("state") }, errors)) return;
+  } else if (answer) {
+    // Anyone can write an address: its words alone, of RFC 6749, 4.1.2.1, are shown.
+    const [reason] = /^[a-z_]{1,40}$/.exec(answer.get("error")) ?? ["no reason"];
+    put(errors, problem(new Error(`the identity provider refuses the login: ${reason}.`)));
+  }
+  let server = { is_open: false, server: "", provider: null };
   try {
     server = await get("open");
   } catch (error) {
     put(errors, problem(error));
   }
-  if (server.is_open && !sentence && !sessionStorage.getItem("logged-out") && (await logIn({}, errors))) return;
+  if (server.is_open && !sentence && !answer && !sessionStorage.getItem("logged-out") && (await logIn({}, errors))) return;
   const field = (label, name, type, complete) =>
     el("label", {}, label, el("input", { name, type, autocomplete: complete, autocapitalize: "none", spellcheck: "false" }));
   const submit = (event) => {
@@ -124,6 +152,7 @@ async function drawLogin(sentence) {
     el("h1", {}, "Log in"),
     el("p", { class: "quiet" }, "As to any client of ", el("code", {}, server.server || "the server"), "."),
     errors,
+    server.provider && button(`Log in at ${server.provider}`, () => leaveForProvider(errors), { class: "main provider" }),
     el("form", { onsubmit: submit },
       field("User", "user", "text", "username"),
       field("Password", "password", "password", "current-password"),
@@ -132,7 +161,7 @@ async function drawLogin(sentence) {
       field("Or a bearer token, as of an identity provider", "token", "password", "off"),
       el("button", {}, "Log in with the token")),
     server.is_open && button("Go on without a login", () => logIn({}, errors))));
-  main.querySelector("input").focus();
+  main.querySelector(server.provider ? ".provider" : "input").focus();
 }
 
 window.addEventListener("hashchange", open);
@@ -144,9 +173,10 @@ window.addEventListener("login-over", () => {
   drawLogin("Your login is over: log in again, and the page goes on where it was.");
 });
 
+const answer = returned();
 try {
   await begin();
 } catch (error) {
-  if (error.status === 401) await drawLogin();
+  if (error.status === 401) await drawLogin("", answer);
   else put(main, problem(error));
 }
