@@ -43,7 +43,7 @@ def always(_pin: Pin, _bounds: LogBounds) -> bool:
 
 
 def accept(_staged: Staged) -> None:
-    """Publish whatever was staged."""
+    """Publish what was staged, always."""
 
 
 def tier_once(

@@ -73,7 +73,7 @@ def follower(
                 yield piece
 
         def adding(
-            ranges: Iterable[OffsetRange],
+            ranges: Sequence[OffsetRange],
             pieces: Iterable[pa.RecordBatch],
             confirm: Callable[[], None],
             *others: Any,
