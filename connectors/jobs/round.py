@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from planner.errors import BadBinding, FederationError, SchemasNeeded
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.ports import Log, TieringTarget, TopicSource
+from planner.ports import Log, Staged, TieringTarget, TopicSource
 from planner.seam.cut import LogBounds, Pin, check_topic
 from planner.seam.watermark import Outcomes, Watermark
 from planner.tiering.plan import TieringBudget, TieringPlan, plan_rebuild, plan_tiering
@@ -42,6 +42,10 @@ def always(_pin: Pin, _bounds: LogBounds) -> bool:
     return True
 
 
+def accept(_staged: Staged) -> None:
+    """Publish all that is staged."""
+
+
 def tier_once(
     log: Log,
     target: TieringTarget,
@@ -49,10 +53,12 @@ def tier_once(
     *,
     bytes_per_offset: float = 1.0,
     is_due: Callable[[Pin, LogBounds], bool] = always,
+    check: Callable[[Staged], None] = accept,
 ) -> RoundResult:
     """Pin, measure, plan, stage, publish.
 
-    ``is_due`` decides by the new measurement: another tierer may have published since.
+    ``is_due`` decides by the new measurement: another tierer may have published since. ``check`` raises where what was staged
+    is not to be published.
 
     Raises:
         TieringConflict, SnapshotExpired: nothing changed; the next round plans again.
@@ -69,7 +75,7 @@ def tier_once(
         return RoundResult(plan, plan.start, False, Outcomes(), _lag(ends, plan.start))
     source = TopicSource(bounds.topic, bounds.topic_id)
     _check_history(log, source, plan.start.next, plan.start.epochs, bounds)
-    return _carried_out(log, target, plan, bounds)
+    return _carried_out(log, target, plan, bounds, check)
 
 
 def rebuild_once(log: Log, target: TieringTarget, split_rows: int) -> RoundResult:
@@ -99,7 +105,11 @@ def _measured(log: Log, target: TieringTarget) -> tuple[Pin, LogBounds]:
 
 
 def _carried_out(
-    log: Log, target: TieringTarget, plan: TieringPlan, bounds: LogBounds
+    log: Log,
+    target: TieringTarget,
+    plan: TieringPlan,
+    bounds: LogBounds,
+    check: Callable[[Staged], None] = accept,
 ) -> RoundResult:
     """Stage a plan and publish it; ``bounds`` are those it was made by."""
     ends = {each.partition: each.log_end for each in bounds.partitions}
@@ -111,6 +121,7 @@ def _carried_out(
         # Executors read one after another: what they read is of one log if it still has what it had when it was planned.
         now = log.measure([bounds.topic])[bounds.topic]
         _check_history(log, source, plan.next, bounds.epochs, now)
+        check(staged)
         watermark = target.publish(staged)
     except FederationError:
         target.discard(staged)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from connectors.jobs import events
 from connectors.jobs.loop import JobTable, TableLoop
 from connectors.jobs.round import RoundResult, not_bound, tier_once
-from planner.errors import FederationError, StalePlan
+from planner.errors import FederationError, StalePlan, TombstonesExpired
 from planner.evolution.changes import Evolving
 from planner.names import TableName, by_cluster
 from planner.offsets import OffsetRange
-from planner.ports import Log, TieringTarget, TopicSource
+from planner.ports import Log, Staged, TieringTarget, TopicSource
 from planner.seam.binding import Binding
-from planner.seam.cut import LogBounds, Pin, check_topic
+from planner.seam.cut import LogBounds, Pin, check_log, check_topic
 from planner.tiering.plan import TieringBudget
 from planner.tiering.schedule import Backfill
 from planner.tiering.triggers import ColdSurvey, Lag, LogRetention, Trigger, decide, measure_lag
@@ -36,6 +38,8 @@ _SAMPLE_OFFSETS = 100
 _SAMPLE_PARTITIONS = 4
 _GUESSED_BYTES = 200.0
 _SAMPLE_TIMEOUT_S = 5.0
+#: Records are counted up to so many, where a cleaner may have removed some.
+_COUNTED_OFFSETS, _COUNT_TIMEOUT_S = 1_000_000, 30.0
 #: Log starts are compared over this time: retention removes whole segments, with long pauses.
 _PACE_S = 60.0
 
@@ -59,6 +63,8 @@ class TieringTable(JobTable):
     bytes_per_offset: float = 0.0
     #: Why it was last due.
     trigger: Trigger | None = None
+    #: Why nothing is published but what has a record at each offset.
+    unproven: TombstonesExpired | None = None
     #: Why new schemas could not be taken up, as it was told.
     not_followed: str | None = None
     _earlier: LogBounds | None = None
@@ -90,20 +96,36 @@ class TieringTable(JobTable):
             # Without a time of the last publish, the lag counts as new.
             published_at_s = self.survey.published_at_s
             self.caught_up_at_s = now_s if published_at_s is None else published_at_s
-        lag = measure_lag(
-            pin,
-            bounds,
-            self.survey,
-            replace(self.retention, earlier=self._earlier, elapsed_s=clock_s - self._earlier_s),
+        measured = partial(
+            measure_lag,
+            *(pin, bounds, self.survey),
             bytes_per_offset=self.bytes_per_offset,
             # Clocks of other machines may be ahead.
             age_s=max(0.0, now_s - max(self.survey.published_at_s or 0.0, self.caught_up_at_s)),
         )
+        elapsed_s = clock_s - self._earlier_s
+        retention = replace(self.retention, earlier=self._earlier, elapsed_s=elapsed_s)
+        self.unproven = None
+        try:
+            lag = measured(retention)
+        except TombstonesExpired as error:
+            if not has_every_record(log, pin, bounds):
+                raise
+            self.unproven = error
+            lag = measured(replace(retention, deletes_s=math.inf))
         if not lag.rows:
             self.caught_up_at_s = now_s
         if self._earlier is None or clock_s - self._earlier_s >= _PACE_S:
             self._earlier, self._earlier_s = bounds, clock_s
         return lag
+
+    def check(self, staged: Staged) -> None:
+        """Check that a cleaner removed no delete before it was read, if that may be.
+
+        Raises TombstonesExpired: some offset had no record by then.
+        """
+        if self.unproven is not None and staged.outcomes.records < staged.plan.offsets:
+            raise self.unproven
 
     def due(self, lag: Lag, binding: Binding) -> Trigger | None:
         return decide(lag, self.survey, binding, self.retention)
@@ -122,6 +144,23 @@ class TieringTable(JobTable):
         if not done.lag:
             self._backfill_from_s = None
         return backfill
+
+
+def has_every_record(log: Log, pin: Pin, bounds: LogBounds) -> bool:
+    """Whether each untiered offset has a record: then no cleaner removed a delete. Of very many it is not looked at.
+
+    Raises FederationError: as ``Log.fetch`` and ``check_log``.
+    """
+    if pin.watermark is None:
+        raise ValueError(f"{pin.table} is not bound to a topic")
+    untiered = check_log(pin.table, pin.watermark, bounds)
+    offsets = sum(map(len, untiered))
+    if offsets > _COUNTED_OFFSETS:
+        return False
+    source = TopicSource(bounds.topic, bounds.topic_id)
+    batches = log.fetch(source, untiered, timeout_s=_COUNT_TIMEOUT_S)
+    records: int = sum(batch.num_rows for batch in batches)
+    return records == offsets
 
 
 def sampled_bytes(log: Log, bounds: LogBounds) -> float | None:
@@ -305,7 +344,10 @@ class TieringJob:
             try:
                 size = table.bytes_per_offset or 1.0
                 return tier_once(
-                    self.log, table.target, budget, bytes_per_offset=size, is_due=is_due
+                    *(self.log, table.target, budget),
+                    bytes_per_offset=size,
+                    is_due=is_due,
+                    check=table.check,
                 )
             except StalePlan as error:
                 loop.tell(events.RoundRefused(table.name, error))

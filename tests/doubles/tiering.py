@@ -53,9 +53,11 @@ class MemoryTieringTarget:
     def survey(self) -> ColdSurvey:
         facts = self._store.facts(self._table)
         head = facts.history.snapshots.get(facts.head or 0)
+        mark = self.pin().watermark
         return ColdSurvey(
             options=parse_options(self._table, facts.properties),
             rows=(head.count("total-records") or 0) if head is not None else 0,
+            published_at_s=None if mark is None else mark.published_s,
         )
 
     def stage(self, plan: TieringPlan) -> Staged:
