@@ -43,7 +43,7 @@ def always(_pin: Pin, _bounds: LogBounds) -> bool:
 
 
 def accept(_staged: Staged) -> None:
-    """Publish what was staged, always."""
+    """Publish all that is staged."""
 
 
 def tier_once(
