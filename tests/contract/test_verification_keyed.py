@@ -15,6 +15,7 @@ from planner.schema import Column
 from planner.seam.watermark import Outcomes
 from planner.verification.findings import Fault, Kind, Report
 from tests.fixtures.verified_keys import BINDING, VerifiedKeys
+from thermocline import cold_keys
 
 Make = Callable[..., VerifiedKeys]
 
@@ -252,6 +253,23 @@ def test_a_cleaner_that_works_meanwhile_makes_no_row_missing(keys: VerifiedKeys)
     report = keys.verify(compacted=True)
     assert report.is_clean
     assert report.outcomes.rows == 16  # the old row was taken for the newest of its key
+
+
+def test_keys_are_joined_bucket_by_bucket(
+    keys: VerifiedKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in range(20):
+        keys.put_row(key, "old")
+    keys.publish_changes(lose={5})
+    for key in range(10):
+        keys.drop_row(key)
+    keys.publish_changes(spare={7})
+    monkeypatch.setattr(cold_keys, "BUCKET_ENTRIES", 6)
+    report = keys.verify()
+    assert report.outcomes == Outcomes(rows=10, deletes=10, superseded=10)
+    assert [(each.kind, each.offsets) for each in report.findings] == [
+        (Kind.UNDELETED, OffsetRange(0, 7, 8))
+    ]
 
 
 def test_a_key_in_two_partitions_is_said_and_not_judged(keys_of: Make) -> None:
