@@ -1,7 +1,7 @@
 """Joins the keys of a log's changes with those of cold, for ``verify``, in the engine that serves cold.
 
-Only numbers are aggregated, by key: such aggregates go to disk where memory is short, and those of other types do not (DuckDB
-1.5.5).
+A part of all keys at a time, by their hash. Only numbers are aggregated: such aggregates go to disk where memory is short, and
+those of other types do not (DuckDB 1.5.5).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from proxy.engine.relations import Relation
 
 #: Above every offset, so that partition and offset, or code, fit into one number.
 _BASE = 1 << 64
+#: Rows and changes that are joined at once.
+BUCKET_ENTRIES = 2_000_000
 _COLD, _CHANGES = "cold", "changes"
 
 
@@ -45,18 +47,29 @@ class EngineChanges:
             yield add
 
     def count(self, compared: Sequence[OffsetRange]) -> ChangeCount:
-        newest = f"SELECT {self._names}, max({CODE}) AS code FROM ({self._inside(compared)}) GROUP BY {self._names}, p"  # noqa: S608
-        by_key = f"SELECT count(*) AS n, count_if(code % 2 = 0) AS u FROM ({newest}) GROUP BY {self._names}"  # noqa: S608
-        sql = f"SELECT sum(u), sum(n) - sum(u), count_if(n > 1) FROM ({by_key})"  # noqa: S608
-        [(rows, deletes, moved)] = self._run(sql)
-        return ChangeCount(int(rows or 0), int(deletes or 0), moved)
+        total = ChangeCount(0, 0, 0)
+        for bucket in self._buckets():
+            newest = (
+                f"SELECT {self._names}, max({CODE}) AS code FROM ({self._inside(compared, bucket)}) "  # noqa: S608
+                f"GROUP BY {self._names}, p"
+            )
+            by_key = f"SELECT count(*) AS n, count_if(code % 2 = 0) AS u FROM ({newest}) GROUP BY {self._names}"  # noqa: S608
+            sql = f"SELECT sum(u), sum(n) - sum(u), count_if(n > 1) FROM ({by_key})"  # noqa: S608
+            [numbers] = self._run(sql)
+            total += ChangeCount(*(int(number or 0) for number in numbers))
+        return total
 
     def suspects(self, compared: Sequence[OffsetRange]) -> Iterator[KeyState]:
-        cold = (
-            f"SELECT {self._keys}, {KAFKA_PARTITION} AS p, {KAFKA_OFFSET} AS row_offset, NULL::BIGINT AS code, 1 AS n "  # noqa: S608
-            f"FROM {_COLD}"
+        for bucket in self._buckets():
+            yield from self._suspects(compared, bucket)
+
+    def _suspects(self, compared: Sequence[OffsetRange], bucket: str) -> Iterator[KeyState]:
+        rows = f"SELECT {self._keys}, {KAFKA_PARTITION} AS p, {KAFKA_OFFSET} AS row_offset FROM {_COLD}"  # noqa: S608
+        cold = f"SELECT *, NULL::BIGINT AS code, 1 AS n FROM ({rows}) WHERE {bucket}"  # noqa: S608
+        changes = (
+            f"SELECT {self._names}, p, NULL::BIGINT AS row_offset, {CODE} AS code, 0 AS n "  # noqa: S608
+            f"FROM ({self._inside(compared, bucket)})"
         )
-        changes = f"SELECT {self._names}, p, NULL::BIGINT AS row_offset, {CODE} AS code, 0 AS n FROM ({self._inside(compared)})"  # noqa: S608
         by_partition = (
             f"SELECT {self._names}, p, sum(n)::BIGINT AS n, max(row_offset) AS row_offset, max(code) AS code "  # noqa: S608
             f"FROM ({cold} UNION ALL {changes}) GROUP BY {self._names}, p"
@@ -96,11 +109,20 @@ class EngineChanges:
         names = zip(self.key, self.schema.names, strict=False)
         return ", ".join(f"{identifier(theirs)} AS {ours}" for theirs, ours in names)
 
-    def _inside(self, compared: Sequence[OffsetRange]) -> str:
+    def _buckets(self) -> Iterator[str]:
+        """Yield conditions on a key, each for the keys that are joined at once."""
+        [(entries,)] = self._run(
+            f"SELECT (SELECT count(*) FROM {_COLD}) + (SELECT count(*) FROM {_CHANGES})"  # noqa: S608
+        )
+        count = 1 + entries // BUCKET_ENTRIES
+        for bucket in range(count):
+            yield f"hash({self._names}) % {count} = {bucket}"
+
+    def _inside(self, compared: Sequence[OffsetRange], bucket: str) -> str:
         """Return the SELECT of the changes that count: retention may have removed newer ones than others since they were read."""
         where = _is_inside(f"{CODE} // 2", compared)
         rows = f"SELECT {self._names}, {KAFKA_PARTITION} AS p, {CODE} FROM {_CHANGES}"  # noqa: S608
-        return f"SELECT * FROM ({rows}) WHERE {where}"  # noqa: S608
+        return f"SELECT * FROM ({rows}) WHERE {where} AND {bucket}"  # noqa: S608
 
     def _run(self, sql: str) -> Iterator[tuple[int, ...]]:
         document = self.engine.parse(sql)

@@ -58,6 +58,10 @@ class ChangeCount:
     deletes: int
     moved: int
 
+    def __add__(self, other: ChangeCount) -> ChangeCount:
+        rows, deletes = self.rows + other.rows, self.deletes + other.deletes
+        return ChangeCount(rows, deletes, self.moved + other.moved)
+
 
 class KeyedChanges(Protocol):
     """The changes of one verification, beside the rows of its pinned snapshot. What does not fit into memory is on disk."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from planner.offsets import OffsetRange
 from planner.schema import Column
 from planner.seam.watermark import Outcomes
 from planner.verification.findings import Fault, Kind, Report
+from tests.doubles.log import MemoryRecord
 from tests.fixtures.verified_keys import BINDING, VerifiedKeys
+from thermocline import cold_keys
 
 Make = Callable[..., VerifiedKeys]
 
@@ -254,6 +257,23 @@ def test_a_cleaner_that_works_meanwhile_makes_no_row_missing(keys: VerifiedKeys)
     assert report.outcomes.rows == 16  # the old row was taken for the newest of its key
 
 
+def test_keys_are_joined_bucket_by_bucket(
+    keys: VerifiedKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in range(20):
+        keys.put_row(key, "old")
+    keys.publish_changes(lose={5})
+    for key in range(10):
+        keys.drop_row(key)
+    keys.publish_changes(spare={7})
+    monkeypatch.setattr(cold_keys, "BUCKET_ENTRIES", 6)
+    report = keys.verify()
+    assert report.outcomes == Outcomes(rows=10, deletes=10, superseded=10)
+    assert [(each.kind, each.offsets) for each in report.findings] == [
+        (Kind.UNDELETED, OffsetRange(0, 7, 8))
+    ]
+
+
 def test_a_key_in_two_partitions_is_said_and_not_judged(keys_of: Make) -> None:
     """Deleted in one and written in the other is what a tierer lets pass."""
     keys = keys_of(partitions=2)
@@ -405,3 +425,98 @@ def test_another_way_to_read_keys_is_what_readers_are_told(keys: VerifiedKeys) -
     assert fault.kind is Kind.REFUSED
     assert "`thermocline rebuild lake.net.flows`" in fault.message
     assert report.unchecked == ("the rows: see the refusal",)
+
+
+#: (kind, partition, offset)
+Finding = tuple[Kind, int, int]
+
+
+class Story:
+    """Random changes of ten keys, publishes that go wrong now and then, and what a dictionary says is wrong."""
+
+    def __init__(self, keys: VerifiedKeys, seed: int) -> None:
+        self.keys = keys
+        self.chance = random.Random(seed)
+        #: By key, partition and offset of its newest change, and whether it is a row.
+        self.newest: dict[int, tuple[int, int, bool]] = {}
+        self.tiered: dict[int, tuple[int, int, bool]] = {}
+
+    def change(self) -> None:
+        key = self.chance.randrange(10)
+        partition = key % 2
+        is_row = self.chance.random() < 2 / 3
+        if is_row:
+            at = self.keys.put_row(key, f"s{self.chance.random()}", partition)
+        else:
+            at = self.keys.drop_row(key, partition)
+        self.newest[key] = partition, at, is_row
+
+    def abort(self) -> None:
+        transaction = self.keys.log.begin()
+        transaction.append("flows", 0, MemoryRecord(b'{"state": "aborted"}', b"2"))
+        transaction.abort()
+
+    def publish(self) -> None:
+        few = self.chance.choice((0, 0, 3))
+        lose, spare = (self.chance.sample(range(10), few) for _ in range(2))
+        self.keys.publish_changes(lose=lose, spare=spare)
+        self.tiered = dict(self.newest)
+
+    def findings(self, starts: Sequence[int]) -> set[Finding]:
+        """What is wrong with the newest changes of the log from ``starts`` on."""
+        rows: dict[int, list[int]] = {}
+        for row in self.keys.table().scan().to_arrow().to_pylist():
+            rows.setdefault(row["id"], []).append(row["kafka_offset"])
+        faults: set[Finding] = set()
+        for key in rows.keys() | self.tiered.keys():
+            partition, at, is_row = self.tiered[key]
+            is_retained = at >= starts[partition]
+            match rows.get(key, []):
+                case [] if is_row and is_retained:
+                    faults.add((Kind.MISSING, partition, at))
+                case [row] if row < at and is_retained:
+                    faults.add((Kind.STALE if is_row else Kind.UNDELETED, partition, row))
+                case [_, _, *_] as several:
+                    faults.add((Kind.DUPLICATE_KEY, partition, max(several)))
+                case _:
+                    pass
+        return faults
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(each, marks=pytest.mark.soak) for each in range(4, 80))]
+)
+def test_what_a_dictionary_says_is_wrong_is_what_is_found(keys_of: Make, seed: int) -> None:
+    keys = keys_of(partitions=2, on_error="skip")
+    story = Story(keys, seed)
+    for _ in range(4):
+        for _ in range(story.chance.randrange(1, 16)):
+            story.change()
+        if story.chance.random() < 0.5:
+            story.abort()
+            keys.put(b"no change")
+        story.publish()
+    starts = [0, 0]
+    if story.chance.random() < 0.5:
+        starts = [story.chance.randrange(8), story.chance.randrange(8)]
+        ends = {
+            each.partition: each.log_end
+            for each in keys.log.measure(["flows"])["flows"].partitions
+        }
+        starts = [min(start, ends[at]) for at, start in enumerate(starts)]
+        for at, start in enumerate(starts):
+            keys.log.delete_records("flows", at, start)
+    is_compacted = story.chance.random() < 0.5
+    if is_compacted:
+        for at in range(2):
+            keys.log.compact("flows", at)
+    expected = story.findings(starts)
+    report = keys.verify(compacted=is_compacted, window_rows=5, fetch_offsets=9)
+    findings = {
+        (fault.kind, fault.offsets.partition, at)
+        for fault in report.findings
+        if fault.offsets is not None
+        for at in range(fault.offsets.start, fault.offsets.stop)
+    }
+    assert findings == expected
+    assert keys.verify(compacted=is_compacted, with_values=False).is_clean is not bool(expected)

@@ -71,8 +71,9 @@ def command(
 ) -> None:
     """Read again what Kafka retains and compare it with cold.
 
-    Every offset below the watermark must have one outcome and every row the values of its record; no data file
-    may be referenced twice; watermarks, tag and mirror must agree. Says what could not be checked.
+    Every offset below the watermark must have one outcome and every row the values of its record; of a keyed table
+    every key must have its newest row, and one alone; no data file may be referenced twice; watermarks, tag and
+    mirror must agree. Says what could not be checked.
     """
     settings = load(config).require_catalogs()
     since_ms = None if since is None else parse_since(since, time.time())
