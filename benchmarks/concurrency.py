@@ -246,6 +246,7 @@ class _Turns:
         rates: defaultdict[str, list[float]] = defaultdict(list)
         used_ms: defaultdict[str, list[float]] = defaultdict(list)
         took_ms: defaultdict[str, list[float]] = defaultdict(list)
+        late_ms: defaultdict[str, float] = defaultdict(float)
         order = list(callers)
         for _ in range(plan.rounds):
             order = order[1:] + order[:1]
@@ -258,6 +259,7 @@ class _Turns:
                 rates[name].append(len(counted) / (counted[-1][0] - counted[0][0]))
                 used_ms[name].append(used_s * 1000 / len(spans))
                 took_ms[name] += [took * 1000 for _, took in counted]
+                late_ms[name] = max(late_ms[name], load.late_s * 1000)
         what = f"{kind.name}, {count} clients"
         for name in callers:
             figures = {
@@ -265,6 +267,7 @@ class _Turns:
                 "ms of processor a statement": median(used_ms[name]),
                 "ms, p50": median(took_ms[name]),
                 "ms, p99": quantile(took_ms[name], 0.99),
+                "ms late": late_ms[name],
             }
             self._report.details[f"{what}, {name}"] = figures
             line = "  ".join(f"{value:8.2f} {unit}" for unit, value in figures.items())

@@ -26,6 +26,7 @@ import pyarrow as pa
 _START_TIMEOUT_S = 300.0
 _STATEMENT_TIMEOUT_S = 300.0
 _MAX_ERRORS = 5
+_PAUSE_S = 0.05
 #: In a statement's text: a number that no other statement has, of 14 digits.
 NEW_NUMBER = "{new}"
 _LEAST_NUMBER = 10**13
@@ -61,15 +62,21 @@ class Question:
 
 @dataclass
 class Load:
-    """What the clients saw: when each statement ended and how long it took, by kind, in seconds."""
+    """What the clients saw: when each statement ended and how long it took, by kind, in seconds.
+
+    ``late_s``: by how much a pause of the clients' process was late at most. Seconds: it waited for a processor, and what it saw
+    says nothing of the server.
+    """
 
     spans: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    late_s: float = 0.0
 
     def add(self, other: Load) -> None:
         for kind, batch in other.spans.items():
             self.spans.setdefault(kind, []).extend(batch)
         self.wrong += other.wrong
+        self.late_s = max(self.late_s, other.late_s)
 
 
 class Clients:
@@ -158,8 +165,10 @@ def _process(
         with lock:
             load.add(mine)
 
+    over = threading.Event()
+    ticking = threading.Thread(target=_tick, args=(load, over))
     threads = [threading.Thread(target=client, args=(number,)) for number in range(len(logins))]
-    for thread in threads:
+    for thread in (ticking, *threads):
         thread.start()
     try:
         connected.wait(_START_TIMEOUT_S)
@@ -168,7 +177,18 @@ def _process(
         ready.abort()
     for thread in threads:
         thread.join()
+    over.set()
+    ticking.join()
     queue.put(load)
+
+
+def _tick(load: Load, over: threading.Event) -> None:
+    """Note by how much pauses are late, until it is ``over``."""
+    while True:
+        due_s = time.monotonic() + _PAUSE_S
+        if over.wait(_PAUSE_S):
+            return
+        load.late_s = max(load.late_s, time.monotonic() - due_s)
 
 
 def _login(users: Sequence[str], client: int) -> dict[str, str]:

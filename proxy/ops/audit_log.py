@@ -93,6 +93,8 @@ class LineWriter(logging.Handler):
         #: Lines that came and are neither written nor given up.
         self._pending = 0
         self._pause_s = FLUSH_S
+        #: Calls wait for the disk, and the log says so.
+        self._is_late = False
         self._is_ending = self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
         self._thread.start()
@@ -103,6 +105,11 @@ class LineWriter(logging.Handler):
 
     def put(self, line: str) -> None:
         """Have a line written soon. Waits where too many wait already. Raises OSError: the log is closed."""
+        if self._chars >= MAX_CHARS and not self._is_late:
+            self._is_late = True
+            _log.error(
+                "server.audit_log: %s is too slow; calls that end wait for it", self._target
+            )
         with self._changed:
             while self._chars >= MAX_CHARS and not self._is_closed:
                 self._changed.wait()
@@ -136,6 +143,7 @@ class LineWriter(logging.Handler):
                 self._changed.wait_for(lambda: self._lines or self._is_closed)
                 self._changed.wait_for(self._is_due, self._pause_s)
                 lines, self._lines, self._chars = self._lines, [], 0
+                self._is_late = False
                 self._changed.notify_all()
             if not lines:
                 return

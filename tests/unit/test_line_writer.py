@@ -77,7 +77,9 @@ def test_a_line_is_written_by_itself(tmp_path: Path) -> None:
         assert written.wait(SOON_S)
 
 
-def test_a_slow_disk_keeps_nothing_waiting_until_there_are_too_many_lines() -> None:
+def test_a_slow_disk_keeps_nothing_waiting_until_there_are_too_many_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     disk = Disk(is_ready=False)
     line = "x" * (MAX_CHARS // 16)
     with closing(LineWriter(disk.write, "it")) as writer:
@@ -85,14 +87,20 @@ def test_a_slow_disk_keeps_nothing_waiting_until_there_are_too_many_lines() -> N
         assert disk.began.wait(SOON_S)
         for _ in range(16):
             writer.put(line)  # while the disk does not answer
-        last = threading.Thread(target=writer.put, args=("last",))
-        last.start()
-        last.join(0.3)
-        assert last.is_alive()
+        assert caplog.messages == []
+        late = [threading.Thread(target=writer.put, args=("last",)) for _ in range(2)]
+        for thread in late:
+            thread.start()
+        late[0].join(0.3)
+        assert all(thread.is_alive() for thread in late)
+        assert caplog.messages == [
+            "server.audit_log: it is too slow; calls that end wait for it"
+        ]
         disk.ready.set()
-        last.join(SOON_S)
+        for thread in late:
+            thread.join(SOON_S)
     # Nothing was left out for it.
-    assert disk.lines == ["first", *[line] * 16, "last"]
+    assert disk.lines == ["first", *[line] * 16, "last", "last"]
 
 
 @pytest.mark.parametrize(
