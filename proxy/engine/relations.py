@@ -4,9 +4,10 @@ Each relation is a clause ``WITH "name" AS NOT MATERIALIZED (...)`` in front of 
 however often it is named, with projections and filters pushed into every use (DuckDB 1.5.5: 10 ms for a
 self-join, a view takes 26). A name in it can be any text, so messages show the user's own table names.
 
-Rows held in Arrow become temporary tables of the statement's own cursor. Arrow tables themselves cannot be
-scanned: DuckDB 1.5.5 hands filters to pyarrow, where ``NaN > 1`` is false (in SQL it is true, the row would be
-lost) and a filter on a UUID fails.
+Rows in Arrow are a clause of their own, ``MATERIALIZED``: a stream that the engine reads once however often the
+relation is named; a second read would be an error. As streams they cost half of what tables of the cursor do, most of it time
+to plan. Arrow tables themselves cannot be scanned: DuckDB 1.5.5 hands filters to pyarrow, where ``NaN > 1`` is
+false (in SQL it is true, the row would be lost) and a filter on a UUID fails. A stream gets no filter.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Relation:
 
 
 def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> str:
-    """Return the WITH clauses of ``relations``; Arrow rows are copied into tables of ``cursor``."""
+    """Return the WITH clauses of ``relations``, for one execution; ``cursor`` has a stream of the Arrow rows."""
     clauses = []
     for number, relation in enumerate(relations):
         selects = []
@@ -145,9 +146,11 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
         for position, source in enumerate(relation.sources):
             if isinstance(source, ArrowRelation):
                 if source.table.num_rows:
-                    name = f"source_{number}_{position}"
-                    rows = _copied(cursor, relation, source.table, name)
-                    selects.append(exact_select(schema, rows))
+                    name = f"rows_{number}_{position}"
+                    rows = exact_select(schema, _streamed(cursor, source.table, name))
+                    ours = identifier(f"__tc:{name}")
+                    clauses.append(f"{ours} AS MATERIALIZED ({rows})")
+                    selects.append(f"SELECT * FROM {ours}")  # noqa: S608 - ours
             elif source.is_native:
                 selects.append(source.sql)
             else:
@@ -230,16 +233,10 @@ def _restricted(body: str, access_filter: AccessFilter) -> str:
     return f"SELECT {copied} FROM ({source}) TABLESAMPLE BERNOULLI (100 PERCENT)"  # noqa: S608
 
 
-def _copied(
-    cursor: duckdb.DuckDBPyConnection, relation: Relation, table: pa.Table, name: str
-) -> str:
-    cursor.register("arrow_rows", table)
-    try:
-        cursor.execute(
-            f"CREATE TEMP TABLE {name} AS {exact_select(relation.source_arrow, 'arrow_rows')}"
-        )
-    finally:
-        cursor.unregister("arrow_rows")
+def _streamed(cursor: duckdb.DuckDBPyConnection, table: pa.Table, name: str) -> str:
+    """Have ``cursor`` know the rows by a name, and return that. One batch is read by one thread, in order."""
+    # A capsule, as any other Arrow object is first wrapped in a scanner of pyarrow's.
+    cursor.register(name, table.combine_chunks().to_reader().__arrow_c_stream__())
     return f"temp.main.{name}"
 
 

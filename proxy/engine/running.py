@@ -297,5 +297,5 @@ class EngineCall:
         self._cursor.interrupt()
 
     def close(self) -> None:
-        """Free the cursor, with its temporary tables. May be called twice."""
+        """Free the cursor, with the rows it streams. May be called twice."""
         self._cursor.close()

@@ -91,6 +91,23 @@ def test_parts_are_read_together_and_a_table_may_be_named_twice(engine: Engine) 
     assert value(engine, sql, [flows]) == 3 * 3 * 5
 
 
+def test_arrow_rows_come_in_order_and_are_read_once_however_often_they_are_named(
+    engine: Engine,
+) -> None:
+    """A stream that is read a second time would be an error, and chunks of one may come in any order."""
+    whole = pa.table({"id": range(600_000), "x": [float("nan")] * 600_000})
+    content = pa.Table.from_batches(whole.to_batches(3_000))
+    assert table(engine, "SELECT id FROM t", [arrow("t", content)])["id"] == content["id"]
+    sql = """
+    WITH RECURSIVE up(id) AS (
+      SELECT min(id) FROM t WHERE x > 1 UNION ALL SELECT t.id FROM up JOIN t ON t.id = up.id + 1 AND t.id < $1
+    )
+    SELECT count(*) AS n, (SELECT max(id) FROM t) AS most, list((SELECT t.id FROM t WHERE t.id = up.id * 2)) AS twice FROM up
+    """
+    expected = [{"n": 4, "most": 599_999, "twice": [0, 2, 4, 6]}]
+    assert rows(engine, sql, [arrow("t", content)], [4]) == expected
+
+
 def test_a_relation_without_parts_is_empty_and_typed(engine: Engine) -> None:
     empty = Relation("lake.net.flows", FLOWS.schema)
     result = table(engine, "SELECT * FROM flows", [empty])
@@ -123,7 +140,7 @@ def test_internal_tables_cannot_be_seen_by_other_statements(engine: Engine) -> N
     document = prepared(engine, "SELECT * FROM flows", [arrow("flows", FLOWS)])
     result = engine.run(document, [arrow("flows", FLOWS)], when=When(NOW))
     with pytest.raises(BadStatement):
-        engine.run(engine.parse("SELECT * FROM temp.main.source_0_0"), (), when=When(NOW))
+        engine.run(engine.parse("SELECT * FROM temp.main.rows_0_0"), (), when=When(NOW))
     with pytest.raises(BadStatement):
         engine.run(engine.parse('SELECT * FROM "lake.net.flows"'), (), when=When(NOW))
     assert sum(batch.num_rows for batch in result) == 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.cookiejar
 import json
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -17,6 +18,7 @@ from typing import Any
 USER = PASSWORD = "admin"
 #: Grains of Superset that a chart is asked for.
 GRAINS = ("PT1S", "PT1M", "PT15M", "PT1H", "P1D", "P1W", "P1M", "P3M", "P1Y")
+HOURS = "SELECT count(*) FROM range(10000000) a, range(10000000) b"
 LAB = "SELECT dst_port, count(*) AS flows FROM edr.flows GROUP BY dst_port ORDER BY flows DESC"
 
 
@@ -101,6 +103,38 @@ def api(address: str, uri: str) -> dict[str, Any]:
         },
     )["id"]
     return answer
+
+
+def stop(address: str, uri: str) -> dict[str, Any]:
+    """Stop a statement of SQL Lab that would run for hours; return what its own call got by then."""
+    superset = Superset(address)
+    database = superset.ask(
+        "database/",
+        {"database_name": "With a user", "sqlalchemy_uri": uri, "expose_in_sqllab": True},
+    )["id"]
+    query = {"database_id": database, "sql": HOURS, "client_id": "stopped", "runAsync": False}
+    got: list[str] = []
+
+    def run() -> None:
+        try:
+            got.append(json.dumps(Superset(address).ask("sqllab/execute/", query)))
+        except RuntimeError as error:
+            got.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    # Refused while the statement is not there yet, or is planned.
+    deadline_s = time.monotonic() + 60
+    while True:
+        try:
+            superset.ask("query/stop", {"client_id": "stopped"})
+            break
+        except RuntimeError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.2)
+    thread.join(60)
+    return {"got": got}
 
 
 def _chart(dataset: int, grain: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from connectors.jars import Coordinate, resolve
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import SqlServer
+from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.harness.environments import python_with, python_with_browser
 from tests.harness.ports import lasting_port
 
@@ -265,3 +265,19 @@ def test_superset_lists_charts_and_asks_in_its_lab(
         output_of(server, python, program, "browser", superset, folder, str(answer["chart"]))
     )
     assert {"443", "60", "22"} <= set(page["cells"])
+
+
+def test_a_stop_in_superset_ends_the_statement_on_the_server(
+    superset: str, tmp_path: Path
+) -> None:
+    program = ROOT / "tests" / "harness" / "superset_program.py"
+    settings = settings_of({"lake": sqlite_catalog(tmp_path)}, {}, users={"ada": "secret"})
+    with serving(settings) as other:
+        uri = f"thermocline://ada:secret@127.0.0.1:{other.port}/lake?tls=false"
+        output = output_of(other, sys.executable, program, "stop", superset, uri)
+        [got] = json.loads(output)["got"]
+        with other.cursor(username="ada", password="secret") as cursor:
+            cursor.execute(
+                "SELECT outcome FROM system.statements WHERE tables = [] AND outcome = 'Cancelled'"
+            )
+            assert cursor.fetchall() == [("Cancelled",)], got

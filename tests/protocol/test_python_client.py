@@ -6,10 +6,12 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
 import pytest
 
@@ -20,6 +22,8 @@ from tests.harness.canned import CannedServer
 from tests.harness.environments import python_with
 from tests.harness.ports import lasting_port
 from thermocline_client import AnswerError, Connection, StatementAnswer
+from thermocline_client.connecting import driver_options
+from thermocline_client.superset_spec import ThermoclineEngineSpec
 
 FOLDER = Path(__file__).parents[2] / "clients" / "python"
 SOON_S = 5
@@ -159,3 +163,37 @@ def test_to_import_it_loads_no_arrow_and_no_driver() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_stop_in_superset_ends_what_runs_in_the_querys_session(tmp_path: Path) -> None:
+    """By another connection of the same user, as a stop comes in another request."""
+    settings = settings_of({"lake": sqlite_catalog(tmp_path)}, {}, users={"ada": "secret"})
+    options = driver_options(user="ada", password="secret")
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            running.execute("SELECT count(*) FROM range(10000000) a, range(10000000) b")
+            running.fetchall()
+        except flight_sql.Error as error:
+            errors.append(str(error))
+
+    with (
+        serving(settings) as server,
+        flight_sql.connect(server.uri, db_kwargs=options, autocommit=True) as first,
+        flight_sql.connect(server.uri, db_kwargs=options, autocommit=True) as second,
+        first.cursor() as running,
+        second.cursor() as other,
+    ):
+        session = ThermoclineEngineSpec.get_cancel_query_id(running, None)
+        assert not ThermoclineEngineSpec.cancel_query(other, None, session)
+        thread = threading.Thread(target=run)
+        thread.start()
+        deadline_s = time.monotonic() + 20
+        while not ThermoclineEngineSpec.cancel_query(other, None, session):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        thread.join(20)
+        assert not thread.is_alive()
+    [error] = errors
+    assert "was cancelled" in error

@@ -1,10 +1,11 @@
-"""What Superset asks of a database's engine: time grains, times as SQL, schemas, tables by name.
+"""What Superset asks of a database's engine: time grains, times as SQL, schemas, tables by name, the end of a query.
 
 Superset finds it by the entry point ``superset.db_engine_specs``. Without Superset it can be imported, and is of no use.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from typing import Any
 
@@ -64,3 +65,31 @@ class ThermoclineEngineSpec(PostgresBaseEngineSpec):  # type: ignore[misc]
     ) -> str | None:
         schema = sqlalchemy_uri.query.get("schema")
         return None if schema is None else str(schema)
+
+    @classmethod
+    def get_cancel_query_id(cls, cursor: Any, query: Any) -> str:
+        """Return the session of a cursor: what ``cancel_query`` ends."""
+        cursor.execute("SELECT id FROM system.sessions WHERE is_own")
+        [[session]] = cursor.fetchall()
+        return str(session)
+
+    @classmethod
+    def cancel_query(cls, cursor: Any, query: Any, cancel_query_id: str) -> bool:
+        """End what runs in a session, by another connection of the same user; return whether something ran.
+
+        Callers without a name see no other session.
+        """
+        cursor.execute(
+            "SELECT id FROM system.statements WHERE session = ? AND state <> 'ended'",
+            (cancel_query_id,),
+        )
+        from adbc_driver_manager.dbapi import DatabaseError
+
+        ended = 0
+        for [statement] in cursor.fetchall():
+            # That one was planned, and is read under another id now; or it has ended.
+            with contextlib.suppress(DatabaseError):
+                cursor.execute(f"CANCEL QUERY '{statement}'")
+                cursor.fetchall()
+                ended += 1
+        return ended > 0
