@@ -365,14 +365,14 @@ def test_deletes_replace_those_of_before_in_both_format_versions(
     devices: BoundTable, version: str
 ) -> None:
     devices.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('format-version' = '{version}')")
-    for end in (100, 130, 160, 190, 220):
+    for end in (100, 130, 160):
         tier(devices, LOG.to(end, end))
     state = devices.state()
     head = state.history.snapshots[state.head or 0]
     assert head.count("removed-delete-files")
-    assert rows(devices) == LOG.to(220, 220).rows
+    assert rows(devices) == LOG.to(160, 160).rows
     devices.compact()
-    assert rows(devices) == LOG.to(220, 220).rows
+    assert rows(devices) == LOG.to(160, 160).rows
     tier(devices, LOG)
     assert rows(devices) == LOG.rows
 
