@@ -19,7 +19,6 @@ from benchmarks.options import partitions, seed
 from benchmarks.report import Report, recorded, summary
 from benchmarks.sizes import Query, queries
 from benchmarks.tierer import Tierer, running_tierer
-from benchmarks.usage import HERE, cpu_s
 from benchmarks.world import TABLE, TOPIC, World, running_world
 from connectors.iceberg.maintenance_facts import MaintenanceReader
 from connectors.jobs.loop import LoopLimits, TableLoop
@@ -74,13 +73,13 @@ def _keep_up(
     rewritten_bytes = 0
     for _ in tierer.rounds(publish_rows):
         publishes += 1
-        before_s, began_s = _maintaining_s(tierer), time.perf_counter()
+        before_s, began_s = tierer.used_s(), time.perf_counter()
         while done := job.run(table, loop):
             counts[TITLES[type(done.step)]] += 1
             rewritten_bytes += done.result.bytes
             if time.perf_counter() - began_s > _BETWEEN_PUBLISHES_S:
                 raise RuntimeError("maintenance took longer than there is between publishes")
-        used_s.append(_maintaining_s(tierer) - before_s)
+        used_s.append(tierer.used_s() - before_s)
         files.append(_files(reader, table))
     seconds = publishes * _BETWEEN_PUBLISHES_S
     what = f"{publishes} publishes of {publish_rows:,} rows, one a minute"
@@ -91,12 +90,6 @@ def _keep_up(
     report.figure("data files between publishes, most", max(files), "")
     report.details["cpu_s"] = summary(used_s)
     report.details |= {"steps": dict(counts), "files": files}
-
-
-def _maintaining_s(tierer: Tierer) -> float:
-    """Processor time of this process and of Spark, whose JVM is up."""
-    roles = cpu_s(tierer.roots)
-    return sum(seconds for role, seconds in roles.items() if role.startswith(("spark", HERE)))
 
 
 def _files(reader: MaintenanceReader, table: MaintainedTable) -> int:

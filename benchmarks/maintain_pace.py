@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -16,7 +18,7 @@ import click
 from pyspark.sql import SparkSession
 
 from benchmarks.options import partitions, seed
-from benchmarks.report import Report, recorded, summary
+from benchmarks.report import Report, recorded
 from benchmarks.tierer import Tierer, running_tierer
 from benchmarks.world import TABLE, TOPIC, DataFile, World, running_world
 from connectors.iceberg.create import NewTable, create_table
@@ -79,6 +81,12 @@ def _bind(world: World, target_bytes: int) -> None:
     create_table(world.catalogs, new, first_watermark(world.bounds(), binding))
 
 
+@dataclass(frozen=True, slots=True)
+class _Took:
+    wall_s: float
+    cpu_s: float
+
+
 @dataclass
 class _Turns:
     world: World
@@ -91,10 +99,15 @@ class _Turns:
     def session(self) -> SparkSession:
         return self.tierer.session
 
-    def ours(self) -> float:
-        """Take steps until no files wait; return the seconds, decisions included."""
+    def timed(self, action: Callable[[], None]) -> _Took:
+        before_s, began_s = self.tierer.used_s(), time.perf_counter()
+        action()
+        return _Took(time.perf_counter() - began_s, self.tierer.used_s() - before_s)
+
+    def ours(self) -> None:
+        """Take steps until no files wait, decisions included."""
         target = SparkMaintenance(self.session, SMALL, self.reader.neighbours.of)
-        began_s, is_compacted = time.perf_counter(), False
+        is_compacted = False
         while True:
             facts = self.reader.read(SMALL)
             if facts is None:
@@ -107,55 +120,59 @@ class _Turns:
             is_compacted = True
         if not is_compacted:
             raise RuntimeError("nothing was due")
-        return time.perf_counter() - began_s
 
-    def plain(self, sources: list[DataFile], folder: Path) -> float:
-        began_s = time.perf_counter()
+    def plain(self, sources: list[DataFile], folder: Path) -> None:
         frame = self.session.read.parquet(*(file.path for file in sources)).orderBy(_SORT)
         frame.write.option("compression", "zstd").parquet(str(folder))
-        return time.perf_counter() - began_s
 
 
 def _measure(report: Report, turns: _Turns, rows: int, repeats: int) -> None:
-    world, session = turns.world, turns.session
+    world, session, folder = turns.world, turns.session, turns.world.folder / "plain"
     name, before = identifier(SMALL), load_table(session, SMALL).currentSnapshot().snapshotId()
     sources, sums = world.data_files(SMALL), _sums(session, name)
     if sums[0] != rows:
         raise RuntimeError(f"{sums[0]} rows were tiered, {rows} were sent")
-    size = sum(file.size_bytes for file in sources)
-    ours_s, plain_s = list[float](), list[float]()
-    folder = world.folder / "plain"
+    ours, plain = list[_Took](), list[_Took]()
     for number in range(repeats + 1):
         # Who comes first takes turns, too.
         for is_ours in (True, False) if number % 2 else (False, True):
             if is_ours:
-                ours_s.append(turns.ours())
+                ours.append(turns.timed(turns.ours))
                 files = world.data_files(SMALL)
                 if _sums(session, name) != sums:
                     raise RuntimeError("compaction changed the rows")
                 load_table(session, SMALL).manageSnapshots().rollbackTo(before).commit()
             else:
-                plain_s.append(turns.plain(sources, folder))
+                plain.append(turns.timed(partial(turns.plain, sources, folder)))
                 written = len(list(folder.glob("*.parquet")))
                 if _sums(session, f"parquet.`{folder}`") != sums:
                     raise RuntimeError("plain Spark changed the rows")
                 shutil.rmtree(folder)
         turns.files.append((len(files), written))
+    size = sum(file.size_bytes for file in sources)
+    report.details = {"ours": list(map(asdict, ours)), "plain": list(map(asdict, plain))}
+    report.details["files"] = turns.files
     # The first turn warms Spark up.
-    ratios = [plain / ours for ours, plain in zip(ours_s[1:], plain_s[1:], strict=True)]
-    ours, plain = median(ours_s[1:]), median(plain_s[1:])
+    ours, plain = ours[1:], plain[1:]
+    pairs = list(zip(ours, plain, strict=True))
     what = f"{len(sources)} files of {size / 2**20:,.0f} MiB, sorted by a column"
     report.figure(
-        f"compaction of {what} / plain Spark, median", median(ratios), "", at_least=1.0
+        f"compaction of {what} / plain Spark, median",
+        median(other.wall_s / own.wall_s for own, other in pairs),
+        "",
+        at_least=1.0,
     )
-    report.figure("compaction, rows", rows / ours, "rows/s")
-    report.figure("compaction, bytes read", size / ours / 1e6, "MB/s")
-    report.figure("plain Spark, rows", rows / plain, "rows/s")
-    report.figure("plain Spark, bytes read", size / plain / 1e6, "MB/s")
+    report.figure(
+        "plain Spark's processor time / that of compaction, median",
+        median(other.cpu_s / own.cpu_s for own, other in pairs),
+        "",
+    )
+    for kind, turns_of_it in (("compaction", ours), ("plain Spark", plain)):
+        seconds = median(took.wall_s for took in turns_of_it)
+        report.figure(f"{kind}, rows", rows / seconds, "rows/s")
+        report.figure(f"{kind}, bytes read", size / seconds / 1e6, "MB/s")
     report.figure("files after compaction", turns.files[-1][0], "")
     report.figure("files plain Spark writes", turns.files[-1][1], "")
-    report.details |= {"ours_s": summary(ours_s), "plain_s": summary(plain_s)}
-    report.details["files"] = turns.files
 
 
 def _sums(session: SparkSession, name: str) -> tuple[object, ...]:

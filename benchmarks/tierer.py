@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Report
-from benchmarks.usage import cpu_s, java_child
+from benchmarks.usage import HERE, cpu_s, java_child
 from benchmarks.world import TABLE, World
 from connectors import jars
 from connectors.iceberg.store import IcebergStore
@@ -68,6 +68,14 @@ class Tierer:
         """Process ids for ``benchmarks.usage``: Spark's JVM with its Python workers, the broker, and ``servers``."""
         jvm = java_child(besides=self.servers.values())
         return self.world.roots | dict(self.servers) | ({"spark": jvm} if jvm else {})
+
+    def used_s(self) -> float:
+        """Return the processor time so far of this process and of Spark, whose JVM is up."""
+        return sum(
+            seconds
+            for role, seconds in cpu_s(self.roots).items()
+            if role.startswith(("spark", HERE))
+        )
 
     def drain(self, publish_rows: int, table: TableName = TABLE) -> list[Round]:
         """Tier up to the log's end in publishes of at most so many rows."""

@@ -32,14 +32,16 @@ from planner.seam.keys import Mode
 def era_after(mark: Watermark, decoding: str) -> str:
     """Name the era, a run of publishes with one decoding, that a publish on top of ``mark`` belongs to.
 
-    Two watermarks of one era cover rows of the same values, from the start of the era to the lower of both: rows that
-    one leaves to the tail, the other may have in cold. A watermark without its decoding belongs to no era.
+    Two watermarks of one era cover rows of the same values, up to the lower of both: rows that one leaves to the tail, the
+    other may have in cold. So an era is named after the one before it, too, whose rows lie below its start. A watermark
+    without its decoding belongs to no era.
     """
     if mark.decoding == decoding:
         return mark.era
     # Of a later boundary cold has fewer rows below the same offsets: that is another era.
     boundary = "" if mark.boundary is None else mark.boundary.key
-    text = f"{decoding}:{mark.next.items}{boundary}"
+    before = f":{mark.era}" if mark.era else ""
+    text = f"{decoding}:{mark.next.items}{boundary}{before}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from planner.errors import Unavailable
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.fixtures.toolchains import needed_go_program
 from tests.harness.console_browser import ConsoleBrowser, Reply, console_over
@@ -138,31 +139,15 @@ def test_a_token_that_ends_mid_page_ends_the_login(tmp_path: Path) -> None:
         assert refused(browser.get("health")) == "log in first."
 
 
-def test_a_provider_that_is_none_is_a_sentence(site: Site) -> None:
-    away = replace(site.client, issuer="http://127.0.0.1:1")
-    another = replace(site.client, issuer=f"{site.client.issuer}/")
-    for client in (away, another):
-        with console_over(
-            "grpc://127.0.0.1:1",
-            lambda _: pytest.fail("it asks the server"),
-            provider=IdentityProvider(client),
-        ) as browser:
-            reply = browser.post("login/provider")
-            assert (reply.status, reply.sentence) == (
-                503,
-                f"the identity provider at {urlsplit(client.issuer).netloc} does not answer as one; try again.",
-            )
-
-
-def test_a_console_without_a_provider_knows_none() -> None:
-    with console_over(
-        "grpc://127.0.0.1:1", lambda _: pytest.fail("it asks the server")
-    ) as browser:
-        for reply in (browser.post("login/provider"), browser.post("login", code="x")):
-            assert (reply.status, reply.sentence) == (
-                400,
-                "this console knows no identity provider.",
-            )
+def test_a_provider_that_names_another_issuer_is_none(site: Site) -> None:
+    """OpenID Connect Discovery 1.0, section 4.3."""
+    client = replace(site.client, issuer=f"{site.client.issuer}/")
+    with pytest.raises(Unavailable) as refusal:
+        IdentityProvider(client).begin("http://127.0.0.1:1/")
+    host = urlsplit(client.issuer).netloc
+    assert refusal.value.message == (
+        f"the identity provider at {host} does not answer as one; try again."
+    )
 
 
 @pytest.mark.tools

@@ -321,6 +321,32 @@ def test_a_cut_asked_again_gives_what_it_gave_or_says_why_not() -> None:
     assert must <= set(observed), observed
 
 
+def test_a_cut_is_not_answered_by_rows_that_were_tiered_anew_below_its_era() -> None:
+    world = World(0)
+    try:
+        world.log.append(TOPIC, 0, MemoryRecord(json.dumps({"n": 1, "s2": "text"}).encode()))
+        first = world.store.facts(TABLE).head
+        assert first is not None
+        world.tier()
+        # The record's text is NULL in cold, and records above it may have it by its other name.
+        world.rename_and_back()
+        world.take_cut()
+        [saved] = world.saved_cuts
+        assert saved.rows[0]["c5"] == -1
+        world.store.rollback(TABLE, first)
+        world.add_or_drop_column()
+        # The same offsets again, with the text.
+        world.tier()
+        world.expire()
+        world.add_or_drop_column()
+        for server in range(2):
+            world.servers[server][0].refresh(TABLE)
+            with pytest.raises(CutExpired):
+                world.ask(server, saved.sql, saved.text)
+    finally:
+        world.close()
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(100, 300, 50))

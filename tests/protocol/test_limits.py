@@ -431,16 +431,16 @@ def test_those_who_wait_behind_the_first_do_not_wake_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches: Counter[str] = Counter()
-    admit = StreamQueue._admit
-
-    def counting(queue: StreamQueue) -> None:
-        searches[threading.current_thread().name] += 1
-        admit(queue)
-
     request = Streams(StreamQueue(1, wait_s=SOON_S))
+    admit = request.queue._admit
+
+    def counting() -> None:
+        searches[threading.current_thread().name] += 1
+        admit()
+
     for number in range(5):
         request.ask(f"a{number}", "ada")
-    monkeypatch.setattr(StreamQueue, "_admit", counting)
+    monkeypatch.setattr(request.queue, "_admit", counting)
     monkeypatch.setattr(request.queue, "_look_s", 0.01)
     request.calls["a1"].cancellation.request()
     until = time.monotonic() + SOON_S

@@ -810,6 +810,18 @@ SWITCHES = (
     ),
     Switch(
         "T21",
+        "take eras for one that begin alike over other rows",
+        "planner/seam/watermark.py",
+        'before = f":{mark.era}" if mark.era else ""',
+        'before = ""',
+        (
+            "tests/unit/test_decoding_key.py::test_an_era_is_known_by_the_one_whose_rows_lie_below_it",
+            "tests/properties/test_replayed_cuts.py::"
+            "test_a_cut_is_not_answered_by_rows_that_were_tiered_anew_below_its_era",
+        ),
+    ),
+    Switch(
+        "T21",
         "carry an era on over another decoding",
         "planner/tiering/publish.py",
         "era=era_after(plan.start, decoding)",

@@ -16,6 +16,7 @@ from connectors.flight_server import NoServer, NotLetIn
 from planner.errors import BadParameter, LimitExceeded, Overloaded, StalePlan, UnknownTable
 from tests.harness.console_browser import ConsoleBrowser, console_over
 from thermocline.console import logins
+from thermocline.console.identity_provider import IdentityProvider, RegisteredClient
 from thermocline.console.logins import BrowserLogins
 from thermocline.console.person import ConsoleTarget, LoginForm, Person, Poll
 from thermocline.console.routes import ROUTES
@@ -480,3 +481,36 @@ def test_so_many_statements_run_at_once() -> None:
         room.enter()
     room.leave()
     room.enter()
+
+
+def test_a_provider_that_does_not_answer_is_a_sentence() -> None:
+    client = RegisteredClient("http://127.0.0.1:1/oidc", "console", "openid", "of-a-test")
+    assert "of-a-test" not in repr(client)
+    with console_over(URI, _no_login, provider=IdentityProvider(client)) as browser:
+        assert browser.send("POST", "/api/login/provider", b"{}", origin=None).status == 403
+        reply = browser.post("login/provider")
+        assert (reply.status, reply.sentence, browser.cookie) == (
+            503,
+            "the identity provider at 127.0.0.1:1 does not answer as one; try again.",
+            "",
+        )
+        for cookie in ("", f"thermocline_{browser.port}_begun=state.verifier"):
+            browser.cookie = cookie
+            reply = browser.post("login", code="code", state="another")
+            assert (reply.status, reply.sentence) == (
+                401,
+                "this login was begun in another browser, or long ago; log in again.",
+            )
+
+
+def test_a_console_without_a_provider_knows_none() -> None:
+    with console_over(URI, _no_login) as browser:
+        for reply in (browser.post("login/provider"), browser.post("login", code="x")):
+            assert (reply.status, reply.sentence) == (
+                400,
+                "this console knows no identity provider.",
+            )
+
+
+def _no_login(_: LoginForm) -> Person:
+    pytest.fail("it asks the server")

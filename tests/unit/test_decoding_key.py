@@ -175,6 +175,13 @@ def test_an_era_is_known_by_its_decoding_and_where_it_began() -> None:
     assert era_after(watermark(5, decoding="a", era=first), "b") not in items
 
 
+def test_an_era_is_known_by_the_one_whose_rows_lie_below_it() -> None:
+    """Of two lines that meet at one offset, one may have been rolled back and tiered anew under other names."""
+    marks = [watermark(5, decoding=key, era=era_after(watermark(0), key)) for key in ("a", "b")]
+    one, other = (era_after(mark, "c") for mark in marks)
+    assert one != other
+
+
 def test_a_publish_carries_the_era_on_or_begins_one() -> None:
     start = pin(10)
     plan = plan_tiering(start, bounds((0, 20)), TieringBudget())
