@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from connectors.flight_server import NotLetIn
+from planner.errors import Unavailable
 from tests.harness.console_browser import ConsoleBrowser, console_over
 from thermocline.console.app import _ENTRIES
-from thermocline.console.identity_provider import IdentityProvider, RegisteredClient
+from thermocline.console.identity_provider import IdentityProvider, RegisteredClient, _endpoints
 from thermocline.console.person import LoginForm, Person
 
 URI = "grpc://127.0.0.1:1"
 SOON_S = 20
+DISCOVERY = "/.well-known/openid-configuration"
 
 
 @dataclass
@@ -26,7 +30,7 @@ class FixedProvider:
     """``answers`` are by path; none is given before ``gate`` is open."""
 
     issuer: str = ""
-    answers: dict[str, object] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
     gate: threading.Event = field(default_factory=threading.Event)
     arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
@@ -53,12 +57,12 @@ def provider() -> Iterator[FixedProvider]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         fixed.issuer = f"http://127.0.0.1:{server.server_port}"
-        fixed.answers["/.well-known/openid-configuration"] = {
+        fixed.answers[DISCOVERY] = {
             "issuer": fixed.issuer,
             "authorization_endpoint": f"{fixed.issuer}/authorize",
             "token_endpoint": f"{fixed.issuer}/token",
         }
-        serving = threading.Thread(target=server.serve_forever)
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
         serving.start()
         try:
             yield fixed
@@ -91,3 +95,58 @@ def test_a_provider_that_hangs_keeps_no_other_login_waiting(provider: FixedProvi
         finally:
             provider.gate.set()
         assert {each.result().status for each in begun} == {200}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "null",
+        "[]",
+        '"text"',
+        "{}",
+        '{"issuer": "ISSUER", "token_endpoint": "x"}',
+        '{"issuer": "ISSUER", "authorization_endpoint": 5, "token_endpoint": "x"}',
+    ],
+)
+def test_what_is_no_providers_answer_is_a_sentence(
+    answer: str, provider: FixedProvider
+) -> None:
+    provider.gate.set()
+    provider.answers[DISCOVERY] = json.loads(answer.replace("ISSUER", provider.issuer))
+    host = provider.issuer.removeprefix("http://")
+    sentence = f"the identity provider at {host} does not answer as one; try again."
+    with pytest.raises(Unavailable, match=f"^{re.escape(sentence)}$"):
+        IdentityProvider(provider.client()).begin("http://127.0.0.1:1/")
+
+
+def test_a_provider_that_lists_no_methods_is_asked_by_the_first_of_them(
+    provider: FixedProvider,
+) -> None:
+    provider.gate.set()
+    provider.answers[DISCOVERY]["token_endpoint_auth_methods_supported"] = None
+    address, _ = IdentityProvider(provider.client()).begin("http://127.0.0.1:1/")
+    assert address.startswith(f"{provider.issuer}/authorize?")
+
+
+def test_a_provider_of_another_name_is_named(provider: FixedProvider) -> None:
+    """OpenID Connect Discovery 1.0, section 4.3. A slash at the end is the usual difference."""
+    provider.gate.set()
+    issuer = f"{provider.issuer}/"
+    sentence = f"the identity provider calls itself {provider.issuer}; have --oidc-issuer say the same, not {issuer}."
+    with pytest.raises(Unavailable, match=f"^{re.escape(sentence)}$"):
+        IdentityProvider(replace(provider.client(), issuer=issuer)).begin("http://127.0.0.1:1/")
+
+
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
+def test_a_provider_of_https_has_no_address_without(name: str) -> None:
+    issuer = "https://login.example"
+    document = {
+        "issuer": issuer,
+        "authorization_endpoint": f"{issuer}/authorize",
+        "token_endpoint": f"{issuer}/token",
+    }
+    assert list(_endpoints(document, issuer).values()) == list(document.values())[1:]
+    for address in ("http://login.example/x", "file:///x"):
+        sentence = f"the identity provider's {name} is {address}, which is not https; have the provider say https."
+        with pytest.raises(Unavailable, match=f"^{re.escape(sentence)}$"):
+            _endpoints(document | {name: address}, issuer)
