@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import pyarrow as pa
 import pytest
 
 from connectors.flight_server import NotLetIn
@@ -18,7 +21,7 @@ from planner.errors import Unavailable
 from tests.harness.console_browser import ConsoleBrowser, console_over
 from thermocline.console.app import _ENTRIES
 from thermocline.console.identity_provider import IdentityProvider, RegisteredClient, _endpoints
-from thermocline.console.person import LoginForm, Person
+from thermocline.console.person import ConsoleTarget, LoginForm, Person
 
 URI = "grpc://127.0.0.1:1"
 SOON_S = 20
@@ -43,9 +46,16 @@ def provider() -> Iterator[FixedProvider]:
     fixed = FixedProvider()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.answer()
+
         def do_GET(self) -> None:
             fixed.arrived.release()
             fixed.gate.wait()
+            self.answer()
+
+        def answer(self) -> None:
             body = json.dumps(fixed.answers.get(self.path)).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
@@ -70,6 +80,11 @@ def provider() -> Iterator[FixedProvider]:
             fixed.gate.set()
             server.shutdown()
             serving.join()
+
+
+class NamedPerson(Person):
+    def _ask(self, sql: str, cut: str | None, parameters: Sequence[str] | None) -> pa.Table:
+        return pa.table({"name": ["ada"]})
 
 
 def not_let_in(_: LoginForm) -> Person:
@@ -150,3 +165,18 @@ def test_a_provider_of_https_has_no_address_without(name: str) -> None:
         sentence = f"the identity provider's {name} is {address}, which is not https; have the provider say https."
         with pytest.raises(Unavailable, match=f"^{re.escape(sentence)}$"):
             _endpoints(document | {name: address}, issuer)
+
+
+def test_what_a_login_was_begun_with_is_good_for_one(provider: FixedProvider) -> None:
+    provider.gate.set()
+    provider.answers["/token"] = {"access_token": "token", "token_type": "Bearer"}
+    log_in = partial(NamedPerson, ConsoleTarget(URI))
+    with console_over(URI, log_in, provider=IdentityProvider(provider.client())) as browser:
+        address = browser.post("login/provider").document["address"]
+        [state] = parse_qs(urlsplit(address).query)["state"]
+        name, _, begun = browser.cookie.partition("=")
+        assert begun.startswith(f"{state}.")
+        reply = browser.post("login", code="code", state=state)
+        assert (reply.status, reply.document["name"]) == (200, "ada")
+        assert f'{name}=""; HttpOnly; Max-Age=0; Path=/; SameSite=strict' in reply.cookies
+        assert browser.get("session").document["name"] == "ada"

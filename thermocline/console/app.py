@@ -178,7 +178,8 @@ class ConsoleApplication:
     async def _log_in(self, request: Request) -> Response:
         form = await _document(request)
         user, password, token = (_text(form, name) for name in ("user", "password", "token"))
-        if code := _text(form, "code"):
+        code = _text(form, "code")
+        if code:
             token = await self._token_of(request, code, _text(form, "state"))
         if token and user:
             raise BadParameter(
@@ -192,6 +193,9 @@ class ConsoleApplication:
         person = await self._entries.work(functools.partial(self._person, credentials))
         self._logins.leave(request.cookies.get(self._cookie))
         response = JSONResponse({"name": person.name, "server": self._uri})
+        if code:
+            # What it was begun with is good for one login (RFC 9700, section 4.7.1).
+            self._set_cookie(request, response, self._begun_cookie, "")
         self._set_cookie(request, response, self._cookie, self._logins.enter(person))
         return response
 
