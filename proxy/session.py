@@ -144,6 +144,9 @@ RAN_LONGER = "the statement ran longer than {:g} s; narrow it, or raise its limi
 WAITED_FOR_TAIL = (
     "the statement waited longer than {:g} s for its tail; try again, or raise its limit."
 )
+WAITED_FOR_CATALOG = (
+    "the statement waited longer than {:g} s for a catalog; try again, or raise its limit."
+)
 
 
 class Cancellation:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
@@ -13,6 +16,19 @@ T = TypeVar("T")
 
 #: Errors that are facts about the value, not about the way to it: they take the value away.
 VERDICTS = (Inconsistent, RequestError)
+#: Between two looks whether a read is still waited for.
+_LOOK_S = 0.05
+_check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+
+
+@contextmanager
+def waiting_while(check: Callable[[], None]) -> Iterator[None]:
+    """Have this thread wait for catalogs in this block no longer than until ``check`` raises, which comes out."""
+    before = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +69,20 @@ class _Reading:
         self._thread.start()
 
     def ended(self, timeout_s: float) -> bool:
-        self._thread.join(max(0.0, timeout_s))
+        """Wait for its end; False: it has not come in time. Raises what ``waiting_while`` checks."""
+        check, until_s = _check.get(), time.monotonic() + timeout_s
+        while self._thread.is_alive() and (left_s := until_s - time.monotonic()) > 0:
+            if check is not None:
+                check()
+            self._thread.join(left_s if check is None else min(left_s, _LOOK_S))
         return not self._thread.is_alive()
 
 
 class RefreshedValue(Generic[T]):
     """One value that is read again and again, one reader at a time.
 
-    No caller waits longer than ``patience_s`` for a catalog that hangs. The read that hangs goes on, alone.
+    No caller waits longer than ``patience_s`` for a catalog that hangs, nor longer than ``waiting_while`` has it. The read that
+    hangs goes on, alone.
     """
 
     def __init__(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -431,6 +433,40 @@ def test_statements_of_one_user_wait_for_a_catalog_together(
             first.abort()
             newer.abort()
             forget(board, tails)
+
+
+@pytest.mark.parametrize("hanging", ["tables", "pin"])
+def test_who_gives_up_waiting_for_a_catalog_leaves_no_thread_behind(
+    engine: Engine, store: MemoryColdStore, hanging: str
+) -> None:
+    """Eight that were left behind kept everybody out, of every catalog, for up to 10 s."""
+    gate, read = threading.Event(), getattr(store, hanging)
+    setattr(store, hanging, lambda *names: read(*names) if gate.wait(60) else None)
+    gate.set()
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    statements._threads.grace_s = 60
+    table = {"tables": "missing", "pin": "other"}[hanging]
+    try:
+        answer_of(statements, SESSION, "SELECT n FROM lake.net.hosts")
+        gate.clear()
+        sentence = "the statement waited longer than 0.05 s for a catalog; try again, or raise its limit."
+        for user, number in product(("ada", "bob"), range(5)):
+            session = replace(SESSION, id=user, user=user)
+            sql = f"SELECT n FROM lake.net.{table} WHERE n = {number}"
+            with pytest.raises(DeadlineExceeded, match=f"^{re.escape(sentence)}$"):
+                statements.plan(session, sql, None, Deadline(0.05))
+        left = Deadline(60)
+        cancelling = threading.Timer(0.05, left.cancellation.request)
+        cancelling.start()
+        with pytest.raises(Cancelled):
+            statements.plan(SESSION, sql, None, left)
+        cancelling.join()
+        assert answer_of(statements, SESSION, "SELECT n + 1 FROM lake.net.hosts")
+        # The catalog itself is not blamed for callers who leave.
+        assert [each.error for each in board.catalog_status()] == [None]
+    finally:
+        gate.set()
+        forget(board, tails)
 
 
 @pytest.mark.parametrize("is_prepared", [True, False])
