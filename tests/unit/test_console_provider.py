@@ -124,14 +124,18 @@ def test_a_provider_that_hangs_keeps_no_other_login_waiting(provider: FixedProvi
     ],
 )
 def test_what_is_no_providers_answer_is_a_sentence(
-    answer: str, provider: FixedProvider
+    answer: str, provider: FixedProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Who runs the console reads in its log what was wrong."""
     provider.gate.set()
     provider.answers[DISCOVERY] = json.loads(answer.replace("ISSUER", provider.issuer))
     host = provider.issuer.removeprefix("http://")
     sentence = f"the identity provider at {host} does not answer as one; try again."
     with pytest.raises(Unavailable, match=f"^{re.escape(sentence)}$"):
         IdentityProvider(provider.client()).begin("http://127.0.0.1:1/")
+    [line] = caplog.messages
+    assert re.fullmatch(f"the identity provider at {host} was not understood: .*Error.*", line)
+    assert "of-a-test" not in line
 
 
 def test_a_provider_that_lists_no_methods_is_asked_by_the_first_of_them(

@@ -7,6 +7,7 @@ at every call.
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from authlib.integrations.httpx_client import OAuth2Client
 from connectors.flight_server import NotLetIn
 from planner.errors import Unavailable
 
+_log = logging.getLogger(__name__)
 _DISCOVERY = "/.well-known/openid-configuration"
 _TIMEOUT_S = 10.0
 _AUTHORIZATION, _TOKEN = "authorization_endpoint", "token_endpoint"
@@ -95,6 +97,9 @@ class IdentityProvider:
                 f"the identity provider refuses the login: {error.description or error.error}."
             ) from error
         except (httpx2.HTTPError, ValueError, LookupError) as error:
+            # Not the whole of it: that may be an answer, with a token.
+            why = f"{type(error).__name__}: {error!s:.200}".partition("\n")[0]
+            _log.warning("the identity provider at %s was not understood: %s", self.host, why)
             raise Unavailable(
                 f"the identity provider at {self.host} does not answer as one; try again."
             ) from error
