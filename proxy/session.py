@@ -241,11 +241,11 @@ class Deadline:
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Say in this block what the statement waits for: one of ``WAITS``."""
-        self.waits_for = what
+        before, self.waits_for = self.waits_for, what
         try:
             yield
         finally:
-            self.waits_for = None
+            self.waits_for = before
 
     @contextmanager
     def paused(self) -> Iterator[None]:

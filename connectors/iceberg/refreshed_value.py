@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from planner.errors import CatalogUnavailable, FederationError, Inconsistent, RequestError
 
@@ -18,17 +18,24 @@ T = TypeVar("T")
 VERDICTS = (Inconsistent, RequestError)
 #: Between two looks whether a read is still waited for.
 _LOOK_S = 0.05
-_check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+#: What ends this thread's waits, and a block for the time of each.
+_Waits: TypeAlias = tuple[Callable[[], None], Callable[[], AbstractContextManager[None]]]
+_waits: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 
 
 @contextmanager
-def waiting_while(check: Callable[[], None]) -> Iterator[None]:
-    """Have this thread wait for catalogs in this block no longer than until ``check`` raises, which comes out."""
-    before = _check.set(check)
+def waiting_while(
+    check: Callable[[], None], waiting: Callable[[], AbstractContextManager[None]]
+) -> Iterator[None]:
+    """Have this thread wait for catalogs in this block no longer than until ``check`` raises, which comes out.
+
+    Each wait is inside a block of ``waiting``.
+    """
+    before = _waits.set((check, waiting))
     try:
         yield
     finally:
-        _check.reset(before)
+        _waits.reset(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +77,16 @@ class _Reading:
 
     def ended(self, timeout_s: float) -> bool:
         """Wait for its end; False: it has not come in time. Raises what ``waiting_while`` checks."""
-        check, until_s = _check.get(), time.monotonic() + timeout_s
-        while self._thread.is_alive() and (left_s := until_s - time.monotonic()) > 0:
-            if check is not None:
-                check()
-            self._thread.join(left_s if check is None else min(left_s, _LOOK_S))
+        waits = _waits.get()
+        if waits is None:
+            self._thread.join(max(0.0, timeout_s))
+        elif self._thread.is_alive():
+            check, waiting = waits
+            until_s = time.monotonic() + timeout_s
+            with waiting():
+                while self._thread.is_alive() and (left_s := until_s - time.monotonic()) > 0:
+                    check()
+                    self._thread.join(min(left_s, _LOOK_S))
         return not self._thread.is_alive()
 
 

@@ -241,7 +241,8 @@ class Statements:
 
         def worked() -> T:
             check = partial(deadline.check, WAITED_FOR_CATALOG)
-            with working_for(deadline, session.user), waiting_while(check):
+            waiting = waiting_while(check, partial(deadline.waiting, "cut"))
+            with working_for(deadline, session.user), waiting:
                 return with_memory(work, deadline) if is_repeatable else work()
 
         deadline.check()

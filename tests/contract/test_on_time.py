@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -455,12 +456,18 @@ def test_who_gives_up_waiting_for_a_catalog_leaves_no_thread_behind(
             sql = f"SELECT n FROM lake.net.{table} WHERE n = {number}"
             with pytest.raises(DeadlineExceeded, match=f"^{re.escape(sentence)}$"):
                 statements.plan(session, sql, None, Deadline(0.05))
-        left = Deadline(60)
-        cancelling = threading.Timer(0.05, left.cancellation.request)
-        cancelling.start()
-        with pytest.raises(Cancelled):
-            statements.plan(SESSION, sql, None, left)
-        cancelling.join()
+        left, waits = Deadline(60), cast("list[str | None]", [None])
+        with ThreadPoolExecutor(1) as asking:
+            planning = asking.submit(statements.prepare, SESSION, sql, left)
+            until_s = time.monotonic() + 60
+            while waits[-1] != "cut":
+                waits.append(left.waits_for)
+                assert time.monotonic() < until_s
+                time.sleep(0.01)
+            left.cancellation.request()
+            with pytest.raises(Cancelled):
+                planning.result(60)
+        assert left.waits_for is None
         assert answer_of(statements, SESSION, "SELECT n + 1 FROM lake.net.hosts")
         # The catalog itself is not blamed for callers who leave.
         assert [each.error for each in board.catalog_status()] == [None]
