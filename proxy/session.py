@@ -144,6 +144,9 @@ RAN_LONGER = "the statement ran longer than {:g} s; narrow it, or raise its limi
 WAITED_FOR_TAIL = (
     "the statement waited longer than {:g} s for its tail; try again, or raise its limit."
 )
+WAITED_FOR_CATALOG = (
+    "the statement waited longer than {:g} s for a catalog; try again, or raise its limit."
+)
 
 
 class Cancellation:
@@ -238,11 +241,11 @@ class Deadline:
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Say in this block what the statement waits for: one of ``WAITS``."""
-        self.waits_for = what
+        before, self.waits_for = self.waits_for, what
         try:
             yield
         finally:
-            self.waits_for = None
+            self.waits_for = before
 
     @contextmanager
     def paused(self) -> Iterator[None]:

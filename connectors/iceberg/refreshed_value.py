@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from planner.errors import CatalogUnavailable, FederationError, Inconsistent, RequestError
 
@@ -13,6 +16,26 @@ T = TypeVar("T")
 
 #: Errors that are facts about the value, not about the way to it: they take the value away.
 VERDICTS = (Inconsistent, RequestError)
+#: Between two looks whether a read is still waited for.
+_LOOK_S = 0.05
+#: What ends this thread's waits, and a block for the time of each.
+_Waits: TypeAlias = tuple[Callable[[], None], Callable[[], AbstractContextManager[None]]]
+_waits: ContextVar[_Waits | None] = ContextVar("waits", default=None)
+
+
+@contextmanager
+def waiting_while(
+    check: Callable[[], None], waiting: Callable[[], AbstractContextManager[None]]
+) -> Iterator[None]:
+    """Have this thread wait for catalogs in this block no longer than until ``check`` raises, which comes out.
+
+    Each wait is inside a block of ``waiting``.
+    """
+    before = _waits.set((check, waiting))
+    try:
+        yield
+    finally:
+        _waits.reset(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +76,25 @@ class _Reading:
         self._thread.start()
 
     def ended(self, timeout_s: float) -> bool:
-        self._thread.join(max(0.0, timeout_s))
+        """Wait for its end; False: it has not come in time. Raises what ``waiting_while`` checks."""
+        waits = _waits.get()
+        if waits is None:
+            self._thread.join(max(0.0, timeout_s))
+        elif self._thread.is_alive():
+            check, waiting = waits
+            until_s = time.monotonic() + timeout_s
+            with waiting():
+                while self._thread.is_alive() and (left_s := until_s - time.monotonic()) > 0:
+                    check()
+                    self._thread.join(min(left_s, _LOOK_S))
         return not self._thread.is_alive()
 
 
 class RefreshedValue(Generic[T]):
     """One value that is read again and again, one reader at a time.
 
-    No caller waits longer than ``patience_s`` for a catalog that hangs. The read that hangs goes on, alone.
+    No caller waits longer than ``patience_s`` for a catalog that hangs, nor longer than ``waiting_while`` has it. The read that
+    hangs goes on, alone.
     """
 
     def __init__(

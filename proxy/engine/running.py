@@ -46,6 +46,8 @@ _Caller: TypeAlias = tuple[Deadline | None, str | None]
 #: Deadline and user that this thread works for. Thread-local, since the caller is several layers above and calls
 #: several times.
 _caller: ContextVar[_Caller] = ContextVar("caller", default=(None, None))
+#: Whether this thread ends once work of it took long (``proxy.engine.thread_pool``). Others live on: none may raise its priority again.
+ends_when_slow: ContextVar[bool] = ContextVar("ends_when_slow", default=False)
 
 
 def with_memory(work: Callable[[], T], deadline: Deadline) -> T:
@@ -247,7 +249,7 @@ class EngineCall:
         self._deadline, self.owner = _caller.get()
         self.began_s = self.entered_s = time.monotonic()
         self._thread = 0
-        self._gives_way = False
+        self._may_give_way = False
         #: Set where memory ran short and it is to go (``Watch.cancel_newest_statement``).
         self.is_too_large = False
 
@@ -258,7 +260,7 @@ class EngineCall:
             Cancelled, DeadlineExceeded: stopped by the client or by the clock, before it or during it.
         """
         self.entered_s = time.monotonic()
-        self._thread, self._gives_way = threading.get_native_id(), False
+        self._thread, self._may_give_way = threading.get_native_id(), ends_when_slow.get()
         stopped = self.stopped()
         if stopped is not None:
             raise stopped
@@ -276,9 +278,9 @@ class EngineCall:
                 self._watch.leave(self)
 
     def give_way(self) -> None:
-        """Have the call's thread run after others once it takes long. It stays so: see ``proxy.engine.thread_pool``."""
-        if not self._gives_way and time.monotonic() - self.entered_s > _GIVE_WAY_S:
-            self._gives_way = True
+        """Have the call's thread run after others once it takes long, if it ends by that. It stays so until then."""
+        if self._may_give_way and time.monotonic() - self.entered_s > _GIVE_WAY_S:
+            self._may_give_way = False
             give_way(self._thread)
 
     def stopped(self) -> FederationError | None:

@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from planner.errors import Overloaded
+from proxy.engine.running import ends_when_slow
 from proxy.session import Deadline
 
 T = TypeVar("T")
@@ -155,6 +156,7 @@ class ThreadPool:
             return True
 
     def _serve(self, queue: SimpleQueue[_Job[Any] | None]) -> None:
+        ends_when_slow.set(True)
         while True:
             try:
                 job = queue.get(timeout=_IDLE_S)

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from connectors.iceberg.refreshed_value import waiting_while
 from planner.errors import BadStatement, UnsupportedStatement
 from planner.explain import EXPLAIN_SCHEMA
 from planner.reading.needs import name_of_count, with_counted
@@ -50,7 +51,16 @@ from proxy.query.tickets import (
     summary,
     to_ipc,
 )
-from proxy.session import Deadline, Planned, Prepared, Renewed, Session, Stream, TicketSummary
+from proxy.session import (
+    WAITED_FOR_CATALOG,
+    Deadline,
+    Planned,
+    Prepared,
+    Renewed,
+    Session,
+    Stream,
+    TicketSummary,
+)
 
 T = TypeVar("T")
 
@@ -230,7 +240,9 @@ class Statements:
         """Do ``work`` on another thread, by the deadline; if ``is_repeatable``, again where others held its memory."""
 
         def worked() -> T:
-            with working_for(deadline, session.user):
+            check = partial(deadline.check, WAITED_FOR_CATALOG)
+            waiting = waiting_while(check, partial(deadline.waiting, "cut"))
+            with working_for(deadline, session.user), waiting:
                 return with_memory(work, deadline) if is_repeatable else work()
 
         deadline.check()

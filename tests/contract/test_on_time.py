@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -431,6 +434,46 @@ def test_statements_of_one_user_wait_for_a_catalog_together(
             first.abort()
             newer.abort()
             forget(board, tails)
+
+
+@pytest.mark.parametrize("hanging", ["tables", "pin"])
+def test_who_gives_up_waiting_for_a_catalog_leaves_no_thread_behind(
+    engine: Engine, store: MemoryColdStore, hanging: str
+) -> None:
+    """Eight that were left behind kept everybody out, of every catalog, for up to 10 s."""
+    gate, read = threading.Event(), getattr(store, hanging)
+    setattr(store, hanging, lambda *names: read(*names) if gate.wait(60) else None)
+    gate.set()
+    board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+    statements._threads.grace_s = 60
+    table = {"tables": "missing", "pin": "other"}[hanging]
+    try:
+        answer_of(statements, SESSION, "SELECT n FROM lake.net.hosts")
+        gate.clear()
+        sentence = "the statement waited longer than 0.05 s for a catalog; try again, or raise its limit."
+        for user, number in product(("ada", "bob"), range(5)):
+            session = replace(SESSION, id=user, user=user)
+            sql = f"SELECT n FROM lake.net.{table} WHERE n = {number}"
+            with pytest.raises(DeadlineExceeded, match=f"^{re.escape(sentence)}$"):
+                statements.plan(session, sql, None, Deadline(0.05))
+        left, waits = Deadline(60), cast("list[str | None]", [None])
+        with ThreadPoolExecutor(1) as asking:
+            planning = asking.submit(statements.prepare, SESSION, sql, left)
+            until_s = time.monotonic() + 60
+            while waits[-1] != "cut":
+                waits.append(left.waits_for)
+                assert time.monotonic() < until_s
+                time.sleep(0.01)
+            left.cancellation.request()
+            with pytest.raises(Cancelled):
+                planning.result(60)
+        assert left.waits_for is None
+        assert answer_of(statements, SESSION, "SELECT n + 1 FROM lake.net.hosts")
+        # The catalog itself is not blamed for callers who leave.
+        assert [each.error for each in board.catalog_status()] == [None]
+    finally:
+        gate.set()
+        forget(board, tails)
 
 
 @pytest.mark.parametrize("is_prepared", [True, False])

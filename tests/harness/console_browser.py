@@ -21,6 +21,8 @@ class Reply:
     status: int
     headers: dict[str, str]
     body: bytes
+    #: Of which ``headers`` has the last.
+    cookies: tuple[str, ...] = ()
 
     @property
     def document(self) -> Any:
@@ -64,6 +66,7 @@ class ConsoleBrowser:
                 response.status,
                 {name.lower(): text for name, text in response.getheaders()},
                 response.read(),
+                tuple(response.headers.get_all("set-cookie", ())),
             )
         if "set-cookie" in reply.headers:
             self.cookie = reply.headers["set-cookie"].partition(";")[0]

@@ -144,9 +144,9 @@ def test_a_provider_that_names_another_issuer_is_none(site: Site) -> None:
     client = replace(site.client, issuer=f"{site.client.issuer}/")
     with pytest.raises(Unavailable) as refusal:
         IdentityProvider(client).begin("http://127.0.0.1:1/")
-    host = urlsplit(client.issuer).netloc
+    own = site.client.issuer
     assert refusal.value.message == (
-        f"the identity provider at {host} does not answer as one; try again."
+        f"the identity provider calls itself {own}; have --oidc-issuer say the same, not {own}/."
     )
 
 

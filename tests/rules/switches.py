@@ -1286,8 +1286,8 @@ SWITCHES = (
         "R17",
         "believe a keyed table's tag over a rollback",
         "planner/seam/resolver.py",
-        'if mark is not None and mark.mode == "upsert":',
-        'if mark is not None and mark.mode == "":',
+        'if mark is not None and mark.mode == "upsert":\n        return before != tagged',
+        'if mark is not None and mark.mode == "":\n        return before != tagged',
         (
             f"{KEYED_READING}::test_of_a_broken_chain_the_tag_counts_where_nothing_changed[counts1-False]",
             f"{KEYED_READING}::test_of_a_broken_chain_the_tag_counts_where_nothing_changed[counts2-False]",

@@ -34,6 +34,13 @@ SERVER = ("--server", "grpc://127.0.0.1:31337")
             (*SERVER, "--oidc-issuer", "http://login.example", "--oidc-client", "console"),
             "--oidc-issuer is an address of https; http is for a provider on this machine only.",
         ),
+        *(
+            (
+                (*SERVER, "--oidc-issuer", issuer, "--oidc-client", "console"),
+                "--oidc-issuer is an address of https; http is for a provider on this machine only.",
+            )
+            for issuer in ("https://[login.example", "https://login.example:port", "https://")
+        ),
         (
             (*SERVER, "--tls-certificate", "/no/c.pem", "--tls-key", "/no/k.pem"),
             "--tls-certificate or --tls-key cannot be used: a file is missing or is not valid.",

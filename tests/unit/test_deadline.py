@@ -68,3 +68,13 @@ def test_an_interrupt_runs_once_and_never_after_its_block() -> None:
     assert interrupts == ["now"]
     with pytest.raises(Cancelled), cancellation.interrupting(lambda: None):
         raise AssertionError
+
+
+def test_a_wait_within_another_ends_and_the_other_goes_on() -> None:
+    deadline = Deadline(60)
+    words = [deadline.waits_for]
+    with deadline.waiting("cut"):
+        with deadline.waiting("turn"):
+            words.append(deadline.waits_for)
+        words.append(deadline.waits_for)
+    assert [*words, deadline.waits_for] == [None, "turn", "cut", None]

@@ -146,10 +146,7 @@ def _provider(chosen: ConsoleOptions) -> IdentityProvider | None:
         return None
     if chosen.oidc_issuer is None or chosen.oidc_client is None:
         raise BadConfig("--oidc-issuer and --oidc-client go together; give both or neither.")
-    parts = urlsplit(chosen.oidc_issuer)
-    if parts.scheme != "https" and not (
-        parts.scheme == "http" and _is_of_this_machine(parts.hostname or "")
-    ):
+    if not _is_provider(chosen.oidc_issuer):
         raise BadConfig(
             "--oidc-issuer is an address of https; http is for a provider on this machine only."
         )
@@ -160,6 +157,18 @@ def _provider(chosen: ConsoleOptions) -> IdentityProvider | None:
     return IdentityProvider(
         RegisteredClient(chosen.oidc_issuer, chosen.oidc_client, chosen.oidc_scope, secret)
     )
+
+
+def _is_provider(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        parts.port  # noqa: B018  raises where it is no number
+    except ValueError:
+        return False
+    host = parts.hostname
+    if host is None or parts.scheme not in ("https", "http"):
+        return False
+    return parts.scheme == "https" or _is_of_this_machine(host)
 
 
 def _is_of_this_machine(host: str) -> bool:

@@ -93,8 +93,9 @@ class ConsoleApplication:
         self.port = 0
         self._logins = BrowserLogins()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="console")
-        self._entries = ThreadPoolExecutor(_ENTRIES, thread_name_prefix="console-login")
-        self._entering = 0
+        self._entries = _Entries("console-login")
+        #: Apart: a provider that hangs keeps no other login waiting.
+        self._at_provider = _Entries("console-provider")
         self._files = _static_files()
         self._is_open: tuple[bool, float] | None = None
         #: Tasks: the loop alone would forget them.
@@ -107,7 +108,8 @@ class ConsoleApplication:
     def close(self) -> None:
         self._logins.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._entries.shutdown(wait=False, cancel_futures=True)
+        self._entries.close()
+        self._at_provider.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -134,7 +136,7 @@ class ConsoleApplication:
                 case "POST", "/api/logout":
                     return self._log_out(request)
                 case "GET", "/api/open":
-                    is_open = await self._on_entry(self._asks_no_login)
+                    is_open = await self._entries.work(self._asks_no_login)
                     at = None if self._provider is None else self._provider.host
                     document = {"is_open": is_open, "server": self._uri, "provider": at}
                     return JSONResponse(document)
@@ -176,7 +178,8 @@ class ConsoleApplication:
     async def _log_in(self, request: Request) -> Response:
         form = await _document(request)
         user, password, token = (_text(form, name) for name in ("user", "password", "token"))
-        if code := _text(form, "code"):
+        code = _text(form, "code")
+        if code:
             token = await self._token_of(request, code, _text(form, "state"))
         if token and user:
             raise BadParameter(
@@ -187,9 +190,12 @@ class ConsoleApplication:
                 "without a user the console is open under its address alone; name it by its IP address, or as localhost."
             )
         credentials = LoginForm(user or None, password if user else None, token or None)
-        person = await self._on_entry(functools.partial(self._person, credentials))
+        person = await self._entries.work(functools.partial(self._person, credentials))
         self._logins.leave(request.cookies.get(self._cookie))
         response = JSONResponse({"name": person.name, "server": self._uri})
+        if code:
+            # What it was begun with is good for one login (RFC 9700, section 4.7.1).
+            self._set_cookie(request, response, self._begun_cookie, "")
         self._set_cookie(request, response, self._cookie, self._logins.enter(person))
         return response
 
@@ -203,7 +209,7 @@ class ConsoleApplication:
         provider = self._own_provider()
         await _document(request)
         begin = functools.partial(provider.begin, _first_page(request))
-        address, begun = await self._on_entry(begin)
+        address, begun = await self._at_provider.work(begin)
         response = JSONResponse({"address": address})
         self._set_cookie(request, response, self._begun_cookie, begun)
         return response
@@ -211,7 +217,7 @@ class ConsoleApplication:
     async def _token_of(self, request: Request, code: str, state: str) -> str:
         begun = request.cookies.get(self._begun_cookie, "")
         token = self._own_provider().token
-        return await self._on_entry(
+        return await self._at_provider.work(
             functools.partial(token, _first_page(request), begun, code, state)
         )
 
@@ -279,15 +285,26 @@ class ConsoleApplication:
         finally:
             login.at_work -= 1
 
-    async def _on_entry(self, work: Callable[[], T]) -> T:
-        """Do work for a browser that is not logged in; such wait for each other, and never for those that are."""
+
+class _Entries:
+    """Threads for browsers that are not logged in; such wait for each other, and never for those that are."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(_ENTRIES, thread_name_prefix=name)
+        #: Counted by the event loop alone.
+        self._entering = 0
+
+    async def work(self, work: Callable[[], T]) -> T:
         if self._entering >= _MAX_ENTERING:
             raise Overloaded("too many log in at once; try again.")
         self._entering += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._entries, work)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         finally:
             self._entering -= 1
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _first_page(request: Request) -> str:

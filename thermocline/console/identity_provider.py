@@ -7,6 +7,7 @@ at every call.
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,9 +20,11 @@ from authlib.integrations.httpx_client import OAuth2Client
 from connectors.flight_server import NotLetIn
 from planner.errors import Unavailable
 
+_log = logging.getLogger(__name__)
 _DISCOVERY = "/.well-known/openid-configuration"
 _TIMEOUT_S = 10.0
-_POST = "client_secret_post"
+_AUTHORIZATION, _TOKEN = "authorization_endpoint", "token_endpoint"
+_METHODS, _POST = "token_endpoint_auth_methods_supported", "client_secret_post"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class IdentityProvider:
         state, verifier = secrets.token_urlsafe(24), secrets.token_urlsafe(48)
         with self._asking(redirect_uri) as (client, endpoints):
             address, _ = client.create_authorization_url(
-                endpoints["authorization_endpoint"], state=state, code_verifier=verifier
+                endpoints[_AUTHORIZATION], state=state, code_verifier=verifier
             )
         return address, f"{state}.{verifier}"
 
@@ -66,9 +69,7 @@ class IdentityProvider:
                 "this login was begun in another browser, or long ago; log in again."
             )
         with self._asking(redirect_uri) as (client, endpoints):
-            token = client.fetch_token(
-                endpoints["token_endpoint"], code=code, code_verifier=verifier
-            )
+            token = client.fetch_token(endpoints[_TOKEN], code=code, code_verifier=verifier)
             return str(token["access_token"])
 
     @contextlib.contextmanager
@@ -86,9 +87,9 @@ class IdentityProvider:
             ) as client:
                 address = own.issuer.rstrip("/") + _DISCOVERY
                 response = client.request("GET", address, withhold_token=True)
-                endpoints = _checked(response.raise_for_status().json(), own.issuer)
-                methods = endpoints.get("token_endpoint_auth_methods_supported", ())
-                if own.secret and _POST in methods:
+                document = response.raise_for_status().json()
+                endpoints = _endpoints(document, own.issuer)
+                if own.secret and _POST in (document.get(_METHODS) or ()):
                     client.token_endpoint_auth_method = _POST
                 yield client, endpoints
         except OAuthError as error:
@@ -96,13 +97,34 @@ class IdentityProvider:
                 f"the identity provider refuses the login: {error.description or error.error}."
             ) from error
         except (httpx2.HTTPError, ValueError, LookupError) as error:
+            # Not the whole of it: that may be an answer, with a token.
+            why = f"{type(error).__name__}: {error!s:.200}".partition("\n")[0]
+            _log.warning("the identity provider at %s was not understood: %s", self.host, why)
             raise Unavailable(
                 f"the identity provider at {self.host} does not answer as one; try again."
             ) from error
 
 
-def _checked(endpoints: dict[str, str], issuer: str) -> dict[str, str]:
-    """Raises ValueError: they are another issuer's."""
-    if endpoints["issuer"] != issuer:
-        raise ValueError(issuer)
+def _endpoints(document: object, issuer: str) -> dict[str, str]:
+    """Return the addresses to log in at and to have tokens of.
+
+    Raises:
+        ValueError: it is no document of a provider.
+        Unavailable: it is another issuer's, or has the console's secret and tokens cross the network in clear text.
+    """
+    if not isinstance(document, dict):
+        raise ValueError("no object")  # noqa: TRY004  as any other bad answer
+    if document["issuer"] != issuer:
+        raise Unavailable(
+            f"the identity provider calls itself {document['issuer']}; have --oidc-issuer say the same, not {issuer}."
+        )
+    endpoints = {name: document[name] for name in (_AUTHORIZATION, _TOKEN)}
+    schemes = ("https",) if urlsplit(issuer).scheme == "https" else ("https", "http")
+    for name, address in endpoints.items():
+        if not isinstance(address, str):
+            raise ValueError(name)  # noqa: TRY004
+        if urlsplit(address).scheme not in schemes:
+            raise Unavailable(
+                f"the identity provider's {name} is {address}, which is not https; have the provider say https."
+            )
     return endpoints
