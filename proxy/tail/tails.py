@@ -165,10 +165,12 @@ class Tails:
                 entry.follower.request(missing)
 
     def note_end(self, cut: TableCut, age_s: float = 0.0) -> None:
-        """Note that the log ended so many seconds ago where a cut does: a keyed table's tail that has all of it is whole till then."""
+        """Note that the log ended so many seconds ago where a cut does: a keyed table's tail that has all of it is whole till then.
+
+        The log was measured for the cut.
+        """
         hot, mark = cut.hot, cut.watermark
-        # Of a cut of cold rows alone the log was not measured.
-        if hot is None or mark is None or mark.mode != "upsert" or not hot.ranges:
+        if hot is None or mark is None or mark.mode != "upsert":
             return
         entry = self._entry_of(cut)
         if entry is None:

@@ -159,12 +159,7 @@ def test_a_tail_that_is_always_followed_stays_without_a_statement(
     old_delete: KeyedLake,
 ) -> None:
     lake = old_delete
-    keeper = Keeper(
-        lake.tails,
-        tables=[DEVICES],
-        pins=tuple,
-        cut=lambda table: cut_tables(lake.board, lake.log, [table])[table],
-    )
+    keeper = keeper_of(lake)
     keeper.follow()
     for _ in range(6):
         lake.change((3, "eu"), "first")
@@ -175,6 +170,48 @@ def test_a_tail_that_is_always_followed_stays_without_a_statement(
         keeper.follow()
         keeper.follow()
     assert rows(lake) == LEFT
+
+
+def keeper_of(lake: KeyedLake) -> Keeper:
+    return Keeper(
+        lake.tails,
+        tables=[DEVICES],
+        pins=tuple,
+        cut=lambda table: cut_tables(lake.board, lake.log, [table])[table],
+    )
+
+
+@pytest.mark.parametrize("has_statements", [True, False])
+def test_a_log_that_ended_at_the_watermark_had_no_delete_beyond_it(
+    lake: KeyedLake, has_statements: bool
+) -> None:
+    """Of a quiet topic, all of which is tiered, the first transaction is answered: its marker is a hole, and no delete."""
+    lake.deletes_s = RETENTION_S
+    keeper = keeper_of(lake)
+    keeper.follow()
+    for _ in range(6):
+        lake.now_s += RETENTION_S / 4
+        if has_statements:
+            assert len(rows(lake)) == 2
+        else:
+            keeper.follow()
+    assert len(rows(lake, "SELECT id FROM devices$cold")) == 2
+    lake.change((3, "eu"), "second", in_transaction=True)
+    lake.end_transaction(commit=True)
+    assert rows(lake) == [(1, "eu", "open"), *LEFT]
+
+
+def test_a_statement_of_cold_rows_does_not_know_where_the_log_ends(
+    old_delete: KeyedLake,
+) -> None:
+    assert rows(old_delete) == LEFT
+    for _ in range(6):
+        old_delete.now_s += RETENTION_S / 4
+        assert len(rows(old_delete, "SELECT id FROM devices$cold")) == 2
+    old_delete.change((3, "eu"), "second", in_transaction=True)
+    old_delete.end_transaction(commit=True)
+    with pytest.raises(TombstonesExpired):
+        rows(old_delete)
 
 
 def test_a_server_that_stopped_to_follow_may_have_missed_a_delete(lake: KeyedLake) -> None:
