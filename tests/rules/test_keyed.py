@@ -8,8 +8,12 @@ import pyarrow.compute as pc
 import pytest
 
 from connectors.cuts import cut_tables
+from connectors.decoding.registry import decoder_for
+from connectors.repairs import Repairs
 from planner.errors import ForeignCommit, KeyInTwoPartitions, TombstonesExpired
+from planner.seam.watermark import Skip
 from proxy.tail.housekeeping import Keeper
+from tests.doubles.amending import MemoryRepairCommitter
 from tests.doubles.log import MemoryRecord
 from tests.harness.keyed import partition_of
 from tests.harness.keyed_lake import DEVICES, PARTITIONS, KeyedLake
@@ -236,6 +240,18 @@ def test_a_publish_ends_the_error(old_delete: KeyedLake) -> None:
     old_delete.change((3, "eu"), "third")
     old_delete.board.refresh(DEVICES)
     assert rows(old_delete) == [(1, "us-east", "open"), (3, "eu", "third")]
+
+
+def test_a_record_that_is_given_up_says_nothing_of_lost_deletes(old_delete: KeyedLake) -> None:
+    """A bad record stops tiering for days, and then it is skipped."""
+    old_delete.bad(1, 3)
+    clean(old_delete, 1.1 * RETENTION_S)
+    offset = old_delete.end.as_dict()[1] - 1
+    repairs = Repairs(MemoryRepairCommitter(old_delete.store), old_delete.log)
+    repairs.skip(DEVICES, [Skip(1, offset, "no JSON")], decoder_for, force=True)
+    restart(old_delete)
+    with pytest.raises(TombstonesExpired, match="read to its end was 95,040 s ago"):
+        rows(old_delete)
 
 
 def test_a_table_without_a_row_has_none_to_delete() -> None:
