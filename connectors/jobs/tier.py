@@ -92,16 +92,19 @@ class TieringTable(JobTable):
         """
         if not self.bytes_per_offset:
             self.bytes_per_offset = sampled_bytes(log, bounds) or _GUESSED_BYTES
+        published_s, mark = self.survey.published_at_s, pin.watermark
+        if mark is not None and mark.mode == "upsert":
+            # What waits since an earlier publish may have deletes of then.
+            published_s = mark.published_s
         if not self.caught_up_at_s:
             # Without a time of the last publish, the lag counts as new.
-            published_at_s = self.survey.published_at_s
-            self.caught_up_at_s = now_s if published_at_s is None else published_at_s
+            self.caught_up_at_s = now_s if published_s is None else published_s
         measured = partial(
             measure_lag,
             *(pin, bounds, self.survey),
             bytes_per_offset=self.bytes_per_offset,
             # Clocks of other machines may be ahead.
-            age_s=max(0.0, now_s - max(self.survey.published_at_s or 0.0, self.caught_up_at_s)),
+            age_s=max(0.0, now_s - max(published_s or 0.0, self.caught_up_at_s)),
         )
         elapsed_s = clock_s - self._earlier_s
         retention = replace(self.retention, earlier=self._earlier, elapsed_s=elapsed_s)

@@ -242,6 +242,28 @@ def test_a_publish_ends_the_error(old_delete: KeyedLake) -> None:
     assert rows(old_delete) == [(1, "us-east", "open"), (3, "eu", "third")]
 
 
+def test_a_publish_that_left_changes_says_nothing_of_their_age(lake: KeyedLake) -> None:
+    """A tierer is away for most of a day, publishes a little and is away again."""
+    lake.deletes_s = RETENTION_S
+    for status in ("first", "second"):
+        lake.change((3, "eu"), status)
+    lake.change((1, "eu"), None)
+    lake.change((3, "eu"), "third")
+    lake.now_s += 0.8 * RETENTION_S
+    lake.tier(max_rows=1)
+    clean(lake, 0.1 * RETENTION_S)
+    lake.board.refresh(DEVICES)
+    assert rows(lake) == [(1, "us-east", "open"), (3, "eu", "third")]
+    restart(lake)
+    lake.log.compact("devices", partition_of((1, "eu"), PARTITIONS), deletes=True)
+    lake.now_s += 0.7 * RETENTION_S
+    with pytest.raises(TombstonesExpired, match="read to its end was 138,240 s ago"):
+        rows(lake)
+    lake.tier()
+    restart(lake)
+    assert lake.mark.published_s == lake.now_s
+
+
 def test_a_record_that_is_given_up_says_nothing_of_lost_deletes(old_delete: KeyedLake) -> None:
     """A bad record stops tiering for days, and then it is skipped."""
     old_delete.bad(1, 3)

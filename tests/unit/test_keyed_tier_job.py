@@ -85,6 +85,26 @@ def test_a_delete_that_is_lost_while_it_is_tiered_is_not_missed(lake: KeyedLake)
     assert lake.mark == before
 
 
+def test_changes_that_a_publish_left_are_as_old_as_they_were() -> None:
+    lake = KeyedLake()
+    lake.change(DELETED, "open")
+    lake.tier()
+    for status in ("first", "second"):
+        lake.change(CHANGED, status)
+    lake.change(DELETED, None)
+    lake.change(CHANGED, "third")
+    for _ in range(2):
+        lake.now_s += 0.4 * DAY_S
+        lake.tier(max_rows=1)
+    lake.now_s += 0.4 * DAY_S
+    lake.log.compact("devices", 1, deletes=True)
+    before = lake.mark
+    with pytest.raises(TombstonesExpired, match="103,680 s ago"):
+        drain(lake)
+    assert lake.mark == before
+    lake.stop_server()
+
+
 def test_records_are_not_counted_without_end(
     lake: KeyedLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
