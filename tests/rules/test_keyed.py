@@ -191,18 +191,24 @@ def test_a_log_that_ended_at_the_watermark_had_no_delete_beyond_it(
 ) -> None:
     """Of a quiet topic, all of which is tiered, the first transaction is answered: its marker is a hole, and no delete."""
     lake.deletes_s = RETENTION_S
-    keeper = keeper_of(lake)
-    keeper.follow()
+    restart(lake)
     for _ in range(6):
         lake.now_s += RETENTION_S / 4
         if has_statements:
             assert len(rows(lake)) == 2
         else:
-            keeper.follow()
+            keeper_of(lake).follow()
     assert len(rows(lake, "SELECT id FROM devices$cold")) == 2
     lake.change((3, "eu"), "second", in_transaction=True)
     lake.end_transaction(commit=True)
     assert rows(lake) == [(1, "eu", "open"), *LEFT]
+    lake.tier()
+    lake.board.refresh(DEVICES)
+    lake.now_s += 1.1 * RETENTION_S
+    lake.change((3, "eu"), "third", in_transaction=True)
+    lake.end_transaction(commit=True)
+    with pytest.raises(TombstonesExpired):
+        rows(lake)
 
 
 def test_a_statement_of_cold_rows_does_not_know_where_the_log_ends(
