@@ -119,9 +119,11 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
 
 
 def _published_s(history: History, head: int, mark: Watermark) -> float | None:
-    """Return when the offsets of ``mark`` were committed; 0.0 where nothing tells."""
+    """Return when the log was last published up to its end; 0.0 where nothing tells."""
     if mark.prev_snapshot_id is None:
         return None
+    if mark.whole_ms is not None:
+        return mark.whole_ms / 1000
     if mark.publish is not None:
         return mark.publish.committed_ms / 1000
     carrier = base_snapshot(history, head)

@@ -26,7 +26,7 @@ from planner.seam.cut import LogBounds, Pin, check_log
 from planner.seam.formats import AvroFormat
 from planner.seam.resolver import foreign_commits, resolve
 from planner.seam.snapshots import History
-from planner.seam.watermark import Outcomes, Skip, Watermark
+from planner.seam.watermark import LastPublish, Outcomes, Skip, Watermark
 
 #: Every pin carries them all. With more, correct the producer or use error policy ``skip``.
 MAX_SKIPS = 1_000
@@ -261,8 +261,11 @@ def _bound(pin: Pin) -> Watermark:
 
 
 def decided(mark: Watermark, head: int | None, run: str) -> Watermark:
-    """Start the next watermark: a commit of no rows on ``head``."""
-    return replace(mark, run=run, prev_snapshot_id=head, outcomes=Outcomes())
+    """Start the next watermark: a commit of no rows on ``head``. A keyed table's deletes are as old as they were."""
+    publish = mark.publish
+    if publish is None and mark.mode == "upsert" and mark.published_s is not None:
+        publish = LastPublish(int(mark.published_s * 1000), None, mark.outcomes)
+    return replace(mark, run=run, prev_snapshot_id=head, outcomes=Outcomes(), publish=publish)
 
 
 def _with_skips(after: Watermark, pin: Pin, skips: tuple[Skip, ...]) -> Watermark:

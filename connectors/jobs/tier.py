@@ -17,7 +17,7 @@ from connectors.jobs.round import RoundResult, not_bound, tier_once
 from planner.errors import FederationError, StalePlan, TombstonesExpired
 from planner.evolution.changes import Evolving
 from planner.names import TableName, by_cluster
-from planner.offsets import OffsetRange
+from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import Log, Staged, TieringTarget, TopicSource
 from planner.seam.binding import Binding
 from planner.seam.cut import LogBounds, Pin, check_log, check_topic
@@ -67,6 +67,8 @@ class TieringTable(JobTable):
     unproven: TombstonesExpired | None = None
     #: Why new schemas could not be taken up, as it was told.
     not_followed: str | None = None
+    #: Of a keyed table: the watermark that the log ended at.
+    _caught_up: OffsetVector | None = None
     _earlier: LogBounds | None = None
     _earlier_s: float = 0.0
     _backfill_from_s: float | None = None
@@ -92,16 +94,21 @@ class TieringTable(JobTable):
         """
         if not self.bytes_per_offset:
             self.bytes_per_offset = sampled_bytes(log, bounds) or _GUESSED_BYTES
+        published_s, mark = self.survey.published_at_s, pin.watermark
+        if mark is not None and mark.mode == "upsert":
+            # What waits since an earlier publish may have deletes of then, also after a rollback to that.
+            published_s = mark.published_s
+            if mark.next != self._caught_up:
+                self._caught_up, self.caught_up_at_s = mark.next, 0.0
         if not self.caught_up_at_s:
             # Without a time of the last publish, the lag counts as new.
-            published_at_s = self.survey.published_at_s
-            self.caught_up_at_s = now_s if published_at_s is None else published_at_s
+            self.caught_up_at_s = now_s if published_s is None else published_s
         measured = partial(
             measure_lag,
             *(pin, bounds, self.survey),
             bytes_per_offset=self.bytes_per_offset,
             # Clocks of other machines may be ahead.
-            age_s=max(0.0, now_s - max(self.survey.published_at_s or 0.0, self.caught_up_at_s)),
+            age_s=max(0.0, now_s - max(published_s or 0.0, self.caught_up_at_s)),
         )
         elapsed_s = clock_s - self._earlier_s
         retention = replace(self.retention, earlier=self._earlier, elapsed_s=elapsed_s)

@@ -156,7 +156,16 @@ def last_publish(state: TableState) -> LastPublish | None:
         if at.count("added-records") or last is not None:
             partitions = last.partitions if last else at.count("changed-partition-count")
             return LastPublish(committed_ms, partitions, outcomes)
-    return None if committed_ms is None else LastPublish(committed_ms, None, outcomes)
+    if committed_ms is not None:
+        return LastPublish(committed_ms, None, outcomes)
+    tagged = state.history.tagged
+    mark = None if tagged is None else readable_watermark(tagged.watermark_text)
+    if tagged is None or mark is None:
+        return None
+    # Expiry hid the commit from the head's line, and its tag keeps it.
+    return mark.publish or LastPublish(
+        state.committed_ms[tagged.snapshot_id], None, mark.outcomes
+    )
 
 
 def renewed_publish(state: TableState) -> LastPublish:

@@ -150,8 +150,9 @@ class Watermark:
     ``publish`` is carried on by commits that move no offset (``renewed``): what triggers go by is the last one that did.
     ``boundary``: rows before it are in neither cold nor tail; it never goes back.
     ``kafka`` is the binding's: a name in settings, which is no part of the text. ``key`` are the ids of the columns that a keyed
-    table has one row of; empty: each record is a row. ``published_s`` is when a pin's table was last published, by the writer's
-    clock in seconds since 1970, which is no part of the text; None: never, so it has no row.
+    table has one row of; empty: each record is a row. ``whole_ms``: of a keyed table whose newest publish left offsets of the
+    log, when the last one came that left none, in milliseconds since 1970. ``published_s`` is when that was of any pin's table, by
+    the writer's clock in seconds since 1970, which is no part of the text; None: never published, so it has no row.
     """
 
     cluster_id: str
@@ -172,6 +173,7 @@ class Watermark:
     boundary: RetentionBoundary | None = None
     kafka: str = field(default="", compare=False)
     key: tuple[int, ...] = ()
+    whole_ms: int | None = None
     published_s: float | None = field(default=None, compare=False)
 
     @property
@@ -244,6 +246,8 @@ def format_watermark(watermark: Watermark) -> str:
     }
     if watermark.key:
         document["key"] = list(watermark.key)
+    if watermark.whole_ms is not None:
+        document["whole"] = watermark.whole_ms
     if document["v"] > 1:
         document["skips"] = [
             [skip.partition, skip.offset, skip.reason] for skip in watermark.skips
@@ -318,8 +322,11 @@ def _last_publish(entry: list[Any] | None) -> LastPublish | None:
     if entry is None:
         return None
     committed_ms, partitions, counts = entry
-    count = None if partitions is None else as_int(partitions)
-    return LastPublish(as_int(committed_ms), count, _outcomes(counts))
+    return LastPublish(as_int(committed_ms), _optional_int(partitions), _outcomes(counts))
+
+
+def _optional_int(value: object) -> int | None:
+    return None if value is None else as_int(value)
 
 
 def _boundary(entry: list[Any]) -> RetentionBoundary:
@@ -403,4 +410,5 @@ def _watermark(document: dict[str, Any]) -> Watermark:
         decoding=as_str(decoding),
         era=as_str(era),
         key=tuple(map(as_int, document["key"])) if is_keyed else (),
+        whole_ms=_optional_int(document.get("whole")) if is_keyed else None,
     )

@@ -34,6 +34,7 @@ class TieringPlan:
 
     ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: new partitions
     still enter the watermark. Those of a rebuild begin where the log does, and its rows replace all of the table's.
+    ``reaches_end``: they leave no offset that the log had.
     """
 
     pin: Pin
@@ -44,6 +45,7 @@ class TieringPlan:
     epochs: OffsetVector
     bytes_per_offset: float = 1.0
     is_rebuild: bool = False
+    reaches_end: bool = True
 
     @property
     def offsets(self) -> int:
@@ -90,6 +92,7 @@ def plan_tiering(
         next=OffsetVector.of((item.partition, item.stop) for item in chosen),
         epochs=bounds.epochs,
         bytes_per_offset=bytes_per_offset,
+        reaches_end=sum(map(len, chosen)) == sum(map(len, untiered)),
     )
 
 

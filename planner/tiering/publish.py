@@ -59,6 +59,10 @@ def check_schemas(
 def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Watermark:
     """Return the watermark that publishing ``plan`` on top of snapshot ``head`` writes."""
     decoding = decoding_key(plan.pin.schema, plan.binding)
+    whole_ms, before_s = None, plan.start.published_s
+    if plan.binding.upsert is not None and not plan.reaches_end and before_s is not None:
+        # Deletes above the new watermark may be as old as that.
+        whole_ms = int(before_s * 1000)
     return replace(
         plan.start,
         next=plan.next,
@@ -69,6 +73,7 @@ def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Wa
         prev_snapshot_id=head,
         outcomes=outcomes,
         publish=None,
+        whole_ms=whole_ms,
         decoding=decoding,
         era=era_after(plan.start, decoding),
     )

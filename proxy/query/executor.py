@@ -297,9 +297,11 @@ class Statements:
     def _expect(self, statement: SessionStatement, cuts: Cuts) -> None:
         """Begin to read the tails of a cut, unless the rows that are there may be enough."""
         if statement.parsed.needs.any_rows is None:
-            for (_, at), cut in cuts.by_key.items():
+            is_past, cold_only = statement.contract.past is not None, statement.parsed.cold_only
+            for (table, at), cut in cuts.by_key.items():
                 self.sources.tails.expect(cut)
-                if at is None and statement.contract.past is None:
+                # Of others the log was not measured.
+                if at is None and not is_past and table not in cold_only:
                     self.sources.tails.note_end(cut, cuts.log_age_s or 0.0)
 
     def _analyse(

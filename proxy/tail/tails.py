@@ -88,6 +88,8 @@ class Tails:
         )
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[object, ...], FollowedTable] = OrderedDict()
+        #: When the log of a keyed table, by its name, last had nothing above a watermark, in seconds since 1970.
+        self._silent: dict[str, tuple[Watermark, float]] = {}
 
     def close(self) -> None:
         """Stop following and free every generation. Statements under way keep what they read."""
@@ -165,10 +167,17 @@ class Tails:
                 entry.follower.request(missing)
 
     def note_end(self, cut: TableCut, age_s: float = 0.0) -> None:
-        """Note that the log ended so many seconds ago where a cut does: a keyed table's tail that has all of it is whole till then."""
+        """Note that the log ended so many seconds ago where a cut does: a keyed table's tail that has all of it is whole till then.
+
+        The log was measured for the cut.
+        """
         hot, mark = cut.hot, cut.watermark
-        # Of a cut of cold rows alone the log was not measured.
-        if hot is None or mark is None or mark.mode != "upsert" or not hot.ranges:
+        if hot is None or mark is None or mark.mode != "upsert":
+            return
+        at_s = self.now_s() - age_s
+        if not hot.ranges:
+            # Nothing of it is read, so there may be no tail to note it of.
+            self._silent[str(cut.table)] = (mark, at_s)
             return
         entry = self._entry_of(cut)
         if entry is None:
@@ -176,7 +185,7 @@ class Tails:
         with suppress(TombstonesExpired):
             self._check_deletes(entry.generation, mark, entry.began_s)
         stops = {item.partition: item.stop for item in hot.ranges}
-        entry.generation.aim_at(LogEnd(mark.next, stops, self.now_s() - age_s))
+        entry.generation.aim_at(LogEnd(mark.next, stops, at_s))
 
     def facts(self, cut: TableCut) -> TailFacts:
         """Return what is read of a cut's tail just now."""
@@ -223,7 +232,10 @@ class Tails:
         if generation.has_holes:
             # A table that was never published has no row to delete.
             published_s = began_s if watermark.published_s is None else watermark.published_s
-            since_s = max(published_s, generation.whole_s(watermark.next))
+            mark, silent_s = self._silent.get(generation.table, (watermark, 0.0))
+            if not mark.same_position(watermark):
+                silent_s = 0.0
+            since_s = max(published_s, silent_s, generation.whole_s(watermark.next))
             check_deletes(
                 generation.table,
                 watermark.address,

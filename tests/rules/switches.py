@@ -1148,6 +1148,17 @@ SWITCHES = (
     ),
     Switch(
         "R13",
+        "take a publish that left changes for one of all",
+        "planner/tiering/publish.py",
+        "if plan.binding.upsert is not None and not plan.reaches_end and before_s is not None:",
+        "if False:",
+        (
+            f"{KEYED}::test_a_publish_that_left_changes_says_nothing_of_their_age",
+            f"{KEYED_TIER_JOB}::test_changes_that_a_publish_left_are_as_old_as_they_were",
+        ),
+    ),
+    Switch(
+        "R13",
         "publish what was staged, with holes or not",
         "connectors/jobs/tier.py",
         "if self.unproven is not None and staged.outcomes.records < staged.plan.offsets:",

@@ -8,8 +8,12 @@ import pyarrow.compute as pc
 import pytest
 
 from connectors.cuts import cut_tables
+from connectors.decoding.registry import decoder_for
+from connectors.repairs import Repairs
 from planner.errors import ForeignCommit, KeyInTwoPartitions, TombstonesExpired
+from planner.seam.watermark import Skip
 from proxy.tail.housekeeping import Keeper
+from tests.doubles.amending import MemoryRepairCommitter
 from tests.doubles.log import MemoryRecord
 from tests.harness.keyed import partition_of
 from tests.harness.keyed_lake import DEVICES, PARTITIONS, KeyedLake
@@ -159,12 +163,7 @@ def test_a_tail_that_is_always_followed_stays_without_a_statement(
     old_delete: KeyedLake,
 ) -> None:
     lake = old_delete
-    keeper = Keeper(
-        lake.tails,
-        tables=[DEVICES],
-        pins=tuple,
-        cut=lambda table: cut_tables(lake.board, lake.log, [table])[table],
-    )
+    keeper = keeper_of(lake)
     keeper.follow()
     for _ in range(6):
         lake.change((3, "eu"), "first")
@@ -175,6 +174,54 @@ def test_a_tail_that_is_always_followed_stays_without_a_statement(
         keeper.follow()
         keeper.follow()
     assert rows(lake) == LEFT
+
+
+def keeper_of(lake: KeyedLake) -> Keeper:
+    return Keeper(
+        lake.tails,
+        tables=[DEVICES],
+        pins=tuple,
+        cut=lambda table: cut_tables(lake.board, lake.log, [table])[table],
+    )
+
+
+@pytest.mark.parametrize("has_statements", [True, False])
+def test_a_log_that_ended_at_the_watermark_had_no_delete_beyond_it(
+    lake: KeyedLake, has_statements: bool
+) -> None:
+    """Of a quiet topic, all of which is tiered, the first transaction is answered: its marker is a hole, and no delete."""
+    lake.deletes_s = RETENTION_S
+    restart(lake)
+    for _ in range(6):
+        lake.now_s += RETENTION_S / 4
+        if has_statements:
+            assert len(rows(lake)) == 2
+        else:
+            keeper_of(lake).follow()
+    assert len(rows(lake, "SELECT id FROM devices$cold")) == 2
+    lake.change((3, "eu"), "second", in_transaction=True)
+    lake.end_transaction(commit=True)
+    assert rows(lake) == [(1, "eu", "open"), *LEFT]
+    lake.tier()
+    lake.board.refresh(DEVICES)
+    lake.now_s += 1.1 * RETENTION_S
+    lake.change((3, "eu"), "third", in_transaction=True)
+    lake.end_transaction(commit=True)
+    with pytest.raises(TombstonesExpired):
+        rows(lake)
+
+
+def test_a_statement_of_cold_rows_does_not_know_where_the_log_ends(
+    old_delete: KeyedLake,
+) -> None:
+    assert rows(old_delete) == LEFT
+    for _ in range(6):
+        old_delete.now_s += RETENTION_S / 4
+        assert len(rows(old_delete, "SELECT id FROM devices$cold")) == 2
+    old_delete.change((3, "eu"), "second", in_transaction=True)
+    old_delete.end_transaction(commit=True)
+    with pytest.raises(TombstonesExpired):
+        rows(old_delete)
 
 
 def test_a_server_that_stopped_to_follow_may_have_missed_a_delete(lake: KeyedLake) -> None:
@@ -199,6 +246,40 @@ def test_a_publish_ends_the_error(old_delete: KeyedLake) -> None:
     old_delete.change((3, "eu"), "third")
     old_delete.board.refresh(DEVICES)
     assert rows(old_delete) == [(1, "us-east", "open"), (3, "eu", "third")]
+
+
+def test_a_publish_that_left_changes_says_nothing_of_their_age(lake: KeyedLake) -> None:
+    """A tierer is away for most of a day, publishes a little and is away again."""
+    lake.deletes_s = RETENTION_S
+    for status in ("first", "second"):
+        lake.change((3, "eu"), status)
+    lake.change((1, "eu"), None)
+    lake.change((3, "eu"), "third")
+    lake.now_s += 0.8 * RETENTION_S
+    lake.tier(max_rows=1)
+    clean(lake, 0.1 * RETENTION_S)
+    lake.board.refresh(DEVICES)
+    assert rows(lake) == [(1, "us-east", "open"), (3, "eu", "third")]
+    restart(lake)
+    lake.log.compact("devices", partition_of((1, "eu"), PARTITIONS), deletes=True)
+    lake.now_s += 0.7 * RETENTION_S
+    with pytest.raises(TombstonesExpired, match="read to its end was 138,240 s ago"):
+        rows(lake)
+    lake.tier()
+    restart(lake)
+    assert lake.mark.published_s == lake.now_s
+
+
+def test_a_record_that_is_given_up_says_nothing_of_lost_deletes(old_delete: KeyedLake) -> None:
+    """A bad record stops tiering for days, and then it is skipped."""
+    old_delete.bad(1, 3)
+    clean(old_delete, 1.1 * RETENTION_S)
+    offset = old_delete.end.as_dict()[1] - 1
+    repairs = Repairs(MemoryRepairCommitter(old_delete.store), old_delete.log)
+    repairs.skip(DEVICES, [Skip(1, offset, "no JSON")], decoder_for, force=True)
+    restart(old_delete)
+    with pytest.raises(TombstonesExpired, match="read to its end was 95,040 s ago"):
+        rows(old_delete)
 
 
 def test_a_table_without_a_row_has_none_to_delete() -> None:

@@ -10,9 +10,9 @@ import pytest
 from connectors.decoding.registry import decoder_for
 from connectors.jobs import tier
 from connectors.jobs.loop import LoopLimits, TableLoop
-from connectors.jobs.tier import TieringJob
+from connectors.jobs.tier import TieringJob, TieringTable
 from planner.errors import TombstonesExpired
-from planner.tiering.triggers import LogRetention
+from planner.tiering.triggers import Lag, LogRetention
 from tests.doubles.cold import no_fault
 from tests.doubles.tiering import MemoryTieringTarget
 from tests.harness.keyed_lake import DEVICES, KeyedLake
@@ -83,6 +83,61 @@ def test_a_delete_that_is_lost_while_it_is_tiered_is_not_missed(lake: KeyedLake)
     with pytest.raises(TombstonesExpired):
         drain(lake, fault=clean)
     assert lake.mark == before
+
+
+def test_changes_that_a_publish_left_are_as_old_as_they_were() -> None:
+    lake = KeyedLake()
+    lake.change(DELETED, "open")
+    lake.tier()
+    for status in ("first", "second"):
+        lake.change(CHANGED, status)
+    lake.change(DELETED, None)
+    lake.change(CHANGED, "third")
+    for _ in range(2):
+        lake.now_s += 0.4 * DAY_S
+        lake.tier(max_rows=1)
+    lake.now_s += 0.4 * DAY_S
+    lake.log.compact("devices", 1, deletes=True)
+    before = lake.mark
+    with pytest.raises(TombstonesExpired, match="103,680 s ago"):
+        drain(lake)
+    assert lake.mark == before
+    lake.stop_server()
+
+
+def test_a_tierer_knows_after_a_rollback_that_it_read_the_rest_long_ago() -> None:
+    lake = KeyedLake()
+    lake.change(DELETED, "open")
+    lake.tier()
+    before = lake.store.facts(DEVICES).head
+    assert before is not None
+    for status in ("first", "second"):
+        lake.change(CHANGED, status)
+    lake.change(DELETED, None)
+    lake.change(CHANGED, "third")
+    lake.tier()
+    table = table_of(lake)
+    lake.now_s += 1.5 * DAY_S
+    assert lag_of(lake, table).rows == 0
+    lake.log.compact("devices", 1, deletes=True)
+    lake.store.rollback(DEVICES, before)
+    with pytest.raises(TombstonesExpired, match="129,600 s ago"):
+        lag_of(lake, table)
+    lake.stop_server()
+
+
+def table_of(lake: KeyedLake) -> TieringTable:
+    decoder = partial(decoder_for, str(DEVICES))
+    target = MemoryTieringTarget(lake.store, DEVICES, lake.log, decoder)
+    return TieringTable(name=DEVICES, target=target, retention=LogRetention(deletes_s=DAY_S))
+
+
+def lag_of(lake: KeyedLake, table: TieringTable) -> Lag:
+    """Look at a table as the tierer does now and then."""
+    table.survey = table.target.survey()
+    bounds = lake.log.measure(["devices"])["devices"]
+    now_s = lake.now_s
+    return table.lag(lake.log, table.target.pin(), bounds, clock_s=now_s, now_s=now_s)
 
 
 def test_records_are_not_counted_without_end(

@@ -4,11 +4,12 @@ import pytest
 
 from planner.errors import ForeignCommit, TieringConflict
 from planner.offsets import OffsetRange
+from planner.seam.keys import RecordKey, Upsert
 from planner.seam.snapshots import History, Snapshot
 from planner.seam.watermark import Outcomes
 from planner.tiering.plan import TieringBudget, TieringPlan, plan_tiering
 from planner.tiering.publish import advance, check_publish
-from tests.harness.builders import bounds, pin, snapshot, watermark
+from tests.harness.builders import BINDING, bounds, pin, snapshot, watermark
 
 
 def plan(*offsets: int) -> TieringPlan:
@@ -70,6 +71,21 @@ def test_the_new_watermark_keeps_what_people_accepted() -> None:
     assert (value.prev_snapshot_id, value.run) == (9, "r2")
     assert (value.gaps, value.accepted) == (start.gaps, start.accepted)
     assert value.outcomes.records == 5
+
+
+@pytest.mark.parametrize(
+    ("published_s", "reaches_end", "whole_ms"),
+    [(7.5, False, 7500), (7.5, True, None), (None, False, None)],
+)
+def test_a_publish_that_leaves_changes_says_when_one_left_none(
+    published_s: float | None, reaches_end: bool, whole_ms: int | None
+) -> None:
+    start = watermark(10, key=(4,), published_s=published_s, whole_ms=3)
+    binding = dataclasses.replace(BINDING, key=RecordKey("json"), upsert=Upsert((4,)))
+    behind = dataclasses.replace(
+        plan(10), start=start, binding=binding, reaches_end=reaches_end
+    )
+    assert advance(behind, Outcomes(), run="r2", head=9).whole_ms == whole_ms
 
 
 def test_a_compaction_carries_no_watermark_of_its_own() -> None:

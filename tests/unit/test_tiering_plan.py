@@ -142,6 +142,7 @@ def test_partitions_that_were_added_to_a_keyed_table_come_last(
     value = dataclasses.replace(value, watermark=watermark(3, shape=KEYED.shape, key=(4,)))
     plan = plan_tiering(value, bounds((0, 100), (0, 50)), TieringBudget(max_rows=budget))
     assert plan.next.as_dict() == following
+    assert plan.reaches_end == (following == {0: 100, 1: 50})
 
 
 def test_a_rebuild_reads_all_that_the_log_holds() -> None:

@@ -138,6 +138,8 @@ def test_a_keyed_table_makes_version_3_which_older_readers_refuse() -> None:
     assert parse_watermark(format_watermark(value)) == value
     skipping = replace(value, skips=(Skip(0, 7, "no key"),))
     assert parse_watermark(format_watermark(skipping)) == skipping
+    behind = replace(value, whole_ms=7)
+    assert parse_watermark(format_watermark(behind)) == behind
     assert counted.records == 11
     assert counted.bad == 1
 

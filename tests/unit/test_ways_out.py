@@ -20,6 +20,7 @@ from planner.repairs import (
     accept_gap,
     accept_schemas,
     accept_shape,
+    decided,
     lost_ranges,
     skip_record,
 )
@@ -27,7 +28,7 @@ from planner.seam.binding import Binding, OnError
 from planner.seam.cut import Pin, check_log
 from planner.seam.formats import AvroFormat
 from planner.seam.snapshots import History, Snapshot
-from planner.seam.watermark import Outcomes, Skip
+from planner.seam.watermark import LastPublish, Outcomes, Skip
 from tests.harness.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
 
 GONE = bounds((5, 20), (30, 40), (7, 9))
@@ -49,6 +50,15 @@ def test_a_gap_is_given_up_per_partition_also_of_partitions_born_later() -> None
         (OffsetRange(0, 10, 11),), run="again",
     )  # fmt: skip
     assert again.gaps == (*LOST, OffsetRange(0, 10, 11))
+
+
+def test_a_decision_leaves_the_deletes_of_a_keyed_table_as_old_as_they_are() -> None:
+    value = pin(10, 20)
+    assert value.watermark is not None
+    mark = replace(value.watermark, key=(1,), published_s=7.5, outcomes=Outcomes(rows=3))
+    after = decided(mark, 1, "skip")
+    assert after.publish == LastPublish(7500, None, Outcomes(rows=3))
+    assert decided(replace(after, published_s=9.0), 2, "again").publish == after.publish
 
 
 def test_leader_epochs_are_taken_over_with_a_gap() -> None:
