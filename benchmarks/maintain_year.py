@@ -216,6 +216,11 @@ class Month:
         self.metadata_bytes = max(self.metadata_bytes, int(size))
 
     @property
+    def files_ratio(self) -> float:
+        """Files / what their bytes need: each day is left with a few that are not full."""
+        return self.files / max(1, self.files - self.extra_files)
+
+    @property
     def facts(self) -> dict[str, float]:
         return {
             "files": self.files,
@@ -280,7 +285,7 @@ def _report(report: Report, months: list[Month], days: int) -> None:
     second, last = whole[1], whole[-1]
     report.figure("files after that time", last.files, "")
     for what, before, after, unit in (
-        ("files beyond what their bytes need", second.extra_files, last.extra_files, ""),
+        ("files / what their bytes need", second.files_ratio, last.files_ratio, ""),
         ("snapshots", second.snapshots, last.snapshots, ""),
         ("bytes of the metadata file", second.metadata_bytes, last.metadata_bytes, "B"),
     ):
